@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.support import key_agreement_model
 from tests.support.key_agreement_model import POLICIES, Model, Violation
+from tests.support.marks import others_slow
 from zerochat.crypto import two_party
 from zerochat.group.key_agreement import message_keys, production, reception
 from zerochat.group.key_agreement.key_schedule import adopted
@@ -124,6 +125,28 @@ def test_eager_and_lazy_adoption_agree(budget):
             model = Model(number, eager=eager, crashes=1.0).run()
             assert model.checks >= CHECKS_MIN / 2
             assert model.leaks() == (0, 0)
+
+
+@pytest.mark.parametrize("number", others_slow(range(3)))
+def test_members_that_lost_their_keys_read_again(number):
+    """Resets at any moment, crossing ones too: after three rounds every member reads every other one."""
+    model = Model(number, eager=number % 2 == 1, resets=True).run()
+    assert any(sent.event.prekey for sent in model.key_events)
+    assert model.leaks() == (0, 0)
+
+
+@pytest.mark.sim
+@pytest.mark.keys
+@pytest.mark.parametrize("resets", [False, True], ids=["", "resets"])
+def test_an_insider_who_sends_other_secrets_is_convicted(resets, budget, figures):
+    """It also withholds direct messages. Honest members read each other, and only the insider is accused."""
+    checks = complaints = 0
+    for number in range(budget(8)):
+        model = Model(number, eager=number % 2 == 1, rogue=True, resets=resets).run()
+        assert all(complaint.check() == model.rogue for complaint in model.complaints)
+        checks, complaints = checks + model.checks, complaints + len(model.complaints)
+    figures(f"{checks:,} keys compared, {complaints} complaints")
+    assert complaints >= budget(8) / 4
 
 
 # --- theft ----------------------------------------------------------------------------------------------------------

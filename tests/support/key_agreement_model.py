@@ -21,6 +21,7 @@ from zerochat.crypto.primitives import blake2b_keyed, x25519_public
 from zerochat.errors import Refused, RemoteError
 from zerochat.group.event_log.event import ADD, Event
 from zerochat.group.inputs import StepContext
+from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.key_event import Directs, KeyEvent, pair_context
 from zerochat.group.key_agreement.key_schedule import adopted, advanced, member_secret, next_message
 from zerochat.group.key_agreement.message_keys import receiving_key, sending_key
@@ -88,6 +89,8 @@ class Node:
     queue: list[object] = field(default_factory=list)
     seen: dict[str, int] = field(default_factory=dict)
     """By author: the number of its last key event that has come, ours to process or not."""
+    heard: set[str] = field(default_factory=set)
+    """The ids of those events."""
     memory: set[bytes] = field(default_factory=set)
     """Every secret that the state has ever held."""
     heads: set[str] = field(default_factory=set)
@@ -154,6 +157,8 @@ class Model:
         crashes: float = 0.2,
         own_seeds: bool = True,
         last_resort: float = 0.5,
+        resets: bool = False,
+        rogue: bool = False,
     ) -> None:
         self.random = random.Random(number)
         self.policy = policy or self.random.choice(POLICIES)
@@ -165,6 +170,9 @@ class Model:
         self.key_events: list[Sent] = []
         self.messages: list[Message] = []
         self.names = (f"n{at}" for at in count(1))
+        self.resets, self.rogue = resets, did("n1") if rogue else ""
+        self.strict = not resets and not rogue
+        self.complaints: list[Complaint] = []
         self.checks = self.updates = self.returns = self.clock = 0
         self.read: dict[str, set[tuple[str, int]]] = {}
         self.drawn: list[bytes] = []
@@ -309,6 +317,11 @@ class Model:
             context = StepContext(context.now, lambda size: next(draws, None) or self.random.randbytes(size))
             self.drawn = [blake2b_keyed(given, b"welcome")]
         keys, event, directs = produce(before, membership, context, update=update, reset=reset)
+        if node.did == self.rogue and directs.messages and not self.strict:
+            name = event.id
+            event, directs = self._misbehave(before, event, directs)
+            operations = {event.id if one == name else one: kept for one, kept in keys.operations.items()}
+            keys = replace(keys, epoch=replace(keys.epoch, event=event.id), operations=operations)
         event = event.signed(seed(node.name))
         event.check_signature()
         self.updates += event.is_update
@@ -316,9 +329,46 @@ class Model:
         drawn = self.drawn[1 if reset else 0] if event.is_update else b""
         sent = Sent(event, directs, drawn, before.ratchet, secrets, membership.members)
         self.key_events.append(sent)
+        node.heard.add(event.id)
         node.memory |= {drawn} - {b""}
         self._keep(node, keys)
         self._broadcast(node, sent)
+
+    def _misbehave(self, before: Keys, event: KeyEvent, directs: Directs) -> tuple[KeyEvent, Directs]:
+        """The same event with a direct message that is left out, or has a secret of its own."""
+        victim = self.random.choice(sorted(directs.messages))
+        messages = dict(directs.messages)
+        if self.random.random() < 0.5:
+            del messages[victim]
+        else:
+            context = pair_context(self.book.id, event.author, victim)
+            other = self.random.randbytes(BYTES)
+            _, messages[victim] = two_party.send(before.channels[victim], context, other, self.random.randbytes)
+        directs = Directs(messages)
+        return replace(event, root=directs.root), directs
+
+    def reset(self, node: Node) -> None:
+        """A member loses all its keys, and begins anew."""
+        members = self.membership(node)
+        if node.did not in members.members or node.did == self.rogue:
+            return
+        channels = {
+            peer: two_party.reached(x25519_public(self.nodes[peer].keys.held[0].secret))
+            for peer in {*self.view(node).members, *self.view(node).former} - {node.did}
+        }
+        old = node.keys
+        keys = Keys(old.group, old.me, number=old.number, numbers=old.numbers, channels=channels)
+        node.keys = replace(keys, epoch=replace(keys.epoch, sent=old.epoch.sent))
+        self._produce(node, members, update=True, reset=True)
+
+    def settle(self) -> None:
+        """Three rounds in which every member says what is due, and asks for what it lacks."""
+        for _ in range(3):
+            self.drain()
+            for node in self.nodes.values():
+                self.speak_keys(node)
+        self.drain()
+        self.strict = True
 
     def _keep(self, node: Node, keys: Keys) -> None:
         if self.random.random() < self.crashes:
@@ -373,7 +423,7 @@ class Model:
                 here = node.seen.get(event.author, 0) == event.number - 1
                 if not here or not all(name in node.control for name in event.control):
                     return False
-                return not awaited(node.keys, event, self.membership(node))
+                return node.heard.issuperset(awaited(node.keys, event, self.membership(node)))
             case Message():
                 began = next(one for one in self.key_events if one.event.id == thing.epoch).event
                 known = node.seen.get(thing.author, 0) >= began.number
@@ -383,15 +433,21 @@ class Model:
     def _hear(self, node: Node, sent: Sent) -> None:
         event = sent.event
         node.seen[event.author] = event.number
-        if event.author not in node.keys.numbers and node.did not in sent.audience:
+        node.heard.add(event.id)
+        if event.author not in node.keys.numbers and node.did not in sent.audience and not event.prekey:
             return  # from before our time
         direct = sent.directs.direct(node.did)
         if node.thief:
             self._overhear(node, node.thief, sent)
         done = process(node.keys, event, direct, self.membership(node), NOW)
-        if done.broken or done.complaint or (node.did in sent.audience and not done.follows):
+        self.complaints += [done.complaint] if done.complaint else []
+        if (
+            self.strict
+            and self.rogue not in (event.author, node.did)
+            and (done.broken or done.complaint or (node.did in sent.audience and not done.follows))
+        ):
             raise Violation(f"{node.name} cannot follow {event.author} at {event.number}")
-        if direct is not None:
+        if direct is not None and not done.broken and not done.complaint:
             node.memory.add(sent.seed or self._snapshot(sent))
         self._keep(node, done.keys)
         if self.eager and self.is_member(node) and due(node.keys, self.membership(node), NOW) == "other":
@@ -403,7 +459,11 @@ class Model:
         try:
             keys, key = receiving_key(node.keys, message.author, message.epoch, message.number, NOW)
         except Refused as error:
+            if not self.strict or self.rogue in (message.author, node.did):
+                return
             raise Violation(f"{node.name} cannot read {message}: {error}") from None
+        if message.author == self.rogue and key != message.key:
+            return
         if key != message.key:
             raise Violation(f"{node.name} has another key of {message}")
         self.checks += 1
@@ -448,6 +508,8 @@ class Model:
             self.remove(node, target)
         elif roll < 0.615 and len(others) > 2:
             self.leave(node)
+        elif roll < 0.65 and self.resets:
+            self.reset(node)
         elif roll < 0.64 and target:
             who = self.random.choice([target, node.did])
             self.change_role(node, who, self.random.choice(["reader", "writer", "admin", "owner"]))
@@ -457,7 +519,10 @@ class Model:
     def run(self, actions: int = 90) -> "Model":
         for _ in range(actions):
             self.act()
-        self.drain()
+        if self.strict:
+            self.drain()
+        else:
+            self.settle()
         for node in self.nodes.values():
             self.send(node)
         self.drain()

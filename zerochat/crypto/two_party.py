@@ -82,7 +82,7 @@ def reached(prekey: bytes, channel: Channel | None = None) -> Channel:
     """
     check_x25519_public(prekey)
     header = bytes([_LAST_RESORT]) + prekey_id(prekey)
-    return replace(channel or Channel(), peer=prekey, header=header, given=b"", offered=b"")
+    return replace(channel or Channel(), peer=prekey, header=header, given=b"")
 
 
 def send(channel: Channel, context: bytes, plain: bytes, random: Callable[[int], bytes]) -> tuple[Channel, bytes]:

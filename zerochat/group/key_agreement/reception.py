@@ -31,7 +31,8 @@ class Processed(NamedTuple):
     complaint: Complaint | None
     """The proof that the author has sent us another seed than it has committed to."""
     broken: bool
-    """Whether a direct message could not be opened: the channel needs a reset."""
+    """Whether our keys do not open the direct message: the channel needs a reset. We do not ask for the author's
+    ratchet, which would come by the same channel."""
 
 
 def is_sent(keys: Keys, event: KeyEvent, membership: Membership) -> bool:
@@ -41,7 +42,7 @@ def is_sent(keys: Keys, event: KeyEvent, membership: Membership) -> bool:
 
 def awaited(keys: Keys, event: KeyEvent, membership: Membership) -> tuple[str, ...]:
     """The updates that must be processed first: those it adopts which we have not seen, where we follow its author, and
-    it counts us in."""
+    it counts us in. One that was processed before a reset need not be awaited."""
     if event.author not in keys.ratchets or event.is_update or keys.me in event.to:
         return ()
     if keys.me not in membership.at(event.control):
@@ -68,6 +69,8 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
     if keys.me in event.wants:
         keys = replace(keys, synced=keys.synced - {author})
 
+    # Asking again at each event would make two members with a broken channel answer each other for ever.
+    was_lost = author in keys.numbers and author not in keys.ratchets
     sent = is_sent(keys, event, membership)
     opened = _open(keys, event, direct) if sent and direct is not None else None
     if opened is not None:
@@ -80,8 +83,9 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
     keys, ratchet = _follow(keys, event, content)
     if event.is_update:
         keys = _with_update(keys, event, content, audience, now)
-    keys = _arrived(keys, event, ratchet, keys.me in audience, now)
-    return Processed(keys, bool(ratchet), complaint, sent and opened is None)
+    broken = sent and direct is not None and opened is None
+    keys = _arrived(keys, event, ratchet, keys.me in audience and not broken and not was_lost, now)
+    return Processed(keys, bool(ratchet), complaint, broken)
 
 
 def _open(keys: Keys, event: KeyEvent, direct: Direct) -> Opened | None:
@@ -132,9 +136,9 @@ def _with_update(keys: Keys, event: KeyEvent, seed: bytes, audience: frozenset[s
     return replace(keys, pending=(*(name for name in keys.pending if name in keys.operations), event.id))
 
 
-def _arrived(keys: Keys, event: KeyEvent, ratchet: bytes, counted: bool, now: int) -> Keys:
-    """The state with the author's new epoch, or without it where its ratchet is unknown. `counted`: whether the author
-    counts us as a member."""
+def _arrived(keys: Keys, event: KeyEvent, ratchet: bytes, wants: bool, now: int) -> Keys:
+    """The state with the author's new epoch, or without it where its ratchet is unknown. `wants`: whether we ask for it
+    then."""
     author = event.author
     ratchets, epochs, wanted = dict(keys.ratchets), keys.receiving.get(author, ()), keys.wanted
     if ratchet:
@@ -144,7 +148,7 @@ def _arrived(keys: Keys, event: KeyEvent, ratchet: bytes, counted: bool, now: in
     else:
         ratchets.pop(author, None)
         epochs = interrupted(epochs, event.sent, now)
-        wanted = wanted | {author} if counted else wanted
+        wanted = wanted | {author} if wants else wanted
     return replace(
         keys,
         ratchets=ratchets,
