@@ -28,6 +28,7 @@ from zerochat.group.key_agreement.message_keys import receiving_key, sending_key
 from zerochat.group.key_agreement.production import due, produce
 from zerochat.group.key_agreement.reception import awaited, process
 from zerochat.group.key_agreement.state import Keys, Membership
+from zerochat.group.key_agreement.wire import direct_bytes, event_bytes, parse_direct, parse_key_event
 from zerochat.group.membership import (
     Policy,
     add_of,
@@ -431,12 +432,14 @@ class Model:
         raise AssertionError
 
     def _hear(self, node: Node, sent: Sent) -> None:
-        event = sent.event
+        event = parse_key_event(event_bytes(sent.event), self.book.id)
         node.seen[event.author] = event.number
         node.heard.add(event.id)
         if event.author not in node.keys.numbers and node.did not in sent.audience and not event.prekey:
             return  # from before our time
         direct = sent.directs.direct(node.did)
+        if direct is not None:
+            direct = parse_direct(direct_bytes(direct), node.did)
         if node.thief:
             self._overhear(node, node.thief, sent)
         done = process(node.keys, event, direct, self.membership(node), NOW)

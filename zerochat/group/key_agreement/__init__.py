@@ -16,4 +16,5 @@ update. The rule of `production.py` decides when else one comes first.
     state         what a member keeps                            production     our own events
     reception     those of others                                message_keys   the keys of messages
     complaint     proof against a forged seed                    erasure        keys whose time is over
+    wire          events and direct messages as bytes
 """

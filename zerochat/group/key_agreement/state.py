@@ -19,6 +19,7 @@ class Membership(Struct, frozen=True):
 
     members: frozenset[str]
     heads: tuple[str, ...]
+    """At most `wire.HEADS_MAX`; `members` is the view at these."""
     at: Callable[[tuple[str, ...]], frozenset[str]]
     """The members by other heads, all of whose events are here."""
 
