@@ -11,7 +11,10 @@ from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import OwnKey
 from zerochat.didcomm.protocols import oob_write, ping
 from zerochat.didcomm.protocols.basic import basic
+from zerochat.didcomm.service import Route
 from zerochat.group.commands import NotReady, RotationUnderWay
+from zerochat.group.effects import WebPost
+from zerochat.group.external import connections
 from zerochat.group.external.connections import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation
 from zerochat.group.external.standard_protocols import MESSAGES_MAX
 from zerochat.group.inputs import (
@@ -22,6 +25,7 @@ from zerochat.group.inputs import (
     QueryFeatures,
     RotateDid,
     SendBasicMessage,
+    StepContext,
     TimerFired,
     WebReceived,
 )
@@ -30,6 +34,7 @@ from zerochat.group.lookup import UnknownPeer, find_peer
 from zerochat.group.notifications import BasicMessageReceived, ConnectionChanged, FeaturesDisclosed, Pong
 from zerochat.group.state import PeerRef
 from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
 
 
 @pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
@@ -68,6 +73,30 @@ class TestConnecting:
         two.connect(envelope)
         two.ask("bob", SendBasicMessage(two.one("bob").label, "a secret word"))
         assert two.sent and not any(b"a secret word" in sent or b"trust" in sent for sent in two.sent)
+
+
+def test_peers_cannot_name_near_addresses():
+    """The peer's DID names any URI; where the peer's invitation was accepted, its own host counts."""
+    two = Two()
+    two.connect()
+    for name, uri, counts in (
+        ("alice", "http://127.0.0.1:8080/", False),
+        ("alice", "http://10.0.0.9/", True),
+        ("alice", "http://mediator.example/?do=it", False),
+        ("bob", "http://127.0.0.1:8080/", False),
+        ("bob", ALICE + "elsewhere", True),
+    ):
+        service = {"id": "#d", "type": "DIDCommMessaging", "serviceEndpoint": [{"uri": uri, "accept": ["didcomm/v2"]}]}
+        tx = Transaction(two.agents[name], StepContext(two.now, two.rng.randbytes), PACKERS)
+        theirs = new_peer4(two.rng.randbytes, [service]).did
+        one = replace(two.one(name), relationship=replace(two.one(name).relationship, theirs=theirs), route=None)
+        if name == "bob":
+            one = replace(one, route=Route(ALICE, (), (), "final"))
+        tx.update_agent(connections={one.id: one})
+        connections.send(tx, one.id, ping.ping(two.rng.randbytes)) if counts or one.route else None
+        posted = [effect.uri for effect in tx.effects if isinstance(effect, WebPost)]
+        assert (uri in posted) == counts, (name, uri)
+        assert connections.reachable(tx, one.id) == bool(counts or one.route)
 
 
 def test_invitation_is_for_one_peer():

@@ -11,6 +11,7 @@ from zerochat.agent.views.members import member_infos
 from zerochat.crypto.encoding import b64url, compact_json, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.did import new_peer4, resolve, short_form
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
@@ -719,6 +720,9 @@ KEY = did_key(ed25519_public(b"\x09" * 32))
 ABSURD = [
     {"uri": "ftp://m0.example/", "keys": [KEY]},
     {"uri": "http://m0 .example/", "keys": [KEY]},
+    {"uri": "http://m0.example/?do=it", "keys": [KEY]},
+    {"uri": "http://m0.example/#here", "keys": [KEY]},
+    {"uri": "http://me:pw@m0.example/", "keys": [KEY]},
     {"uri": "http://" + "m" * 300, "keys": [KEY]},
     {"uri": "http://m0.example/\r\nX: y", "keys": [KEY]},
     {"uri": "http://m0.example/", "keys": ["did:web:example.org"]},
@@ -880,3 +884,40 @@ def test_ended_mediator_connection_stops_nothing():
     world.post(world.id, "n1", "to whoever can be dialled")
     world.run(for_ms=5_000)
     assert len(world.texts("n0")) == 1
+
+
+# --- near addresses -------------------------------------------------------------------------------------------------
+
+NEAR = ("http://127.0.0.1:8080/", "http://[::1]/", "ws://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/")
+
+
+@pytest.mark.parametrize("uri", [*NEAR, "http://192.168.1.1/"])
+def test_nearer_mediators_of_members_do_not_count(uri):
+    """n1 has a private address, or a public one; n2 says that it has a mediator nearer than that."""
+    world = Behind(3, hidden=("n1", "n2"))
+    group = world.everybody()
+    far = AddressKind.PUBLIC if "192" in uri else AddressKind.PRIVATE
+    world.nodes["n1"].agent = replace(world.nodes["n1"].agent, nearest=far)
+    member = world.group("n2").me
+    _utter_sync(world, "n2", "n1", mail=[{"uri": uri, "keys": [KEY]}])
+    assert [way.uri for way in world.group("n1").links.peers[member].reach.routes] == [uri]
+    mark = len(world.posted)
+    world.post(group, "n1", "hello")
+    world.run(for_ms=60_000)
+    assert ("n1", uri) not in world.since(mark)
+    world.nodes["n1"].agent = replace(world.nodes["n1"].agent, nearest=AddressKind.LOOPBACK)
+    world.post(group, "n1", "hello again")
+    world.run(for_ms=60_000)
+    assert ("n1", uri) in world.since(mark), "where our own is as near"
+
+
+def test_near_joiners_are_not_dialled():
+    """An invitation holder names any address; the inviter's own is public."""
+    world = Behind(2, hidden=("n0",))
+    group = world.found()
+    world.nodes["n0"].agent = replace(world.nodes["n0"].agent, nearest=AddressKind.PUBLIC)
+    answer = world.run_command("n0", CreateInvitation(group, 3600, 2))
+    world.run_command("n1", AcceptInvitation(answer.result.invitation, "n1"))
+    world.run(for_ms=30_000)
+    assert not world.nodes["n0"].agent.joiner_links and "n0" not in world.dialled
+    assert world.nodes["n0"].dropped["dropped Refused"]

@@ -115,7 +115,7 @@ class Rogue:
         )
         subscribes = kind in (zmq.SUB, zmq.XSUB)
         endpoint = self.victim.thread.loop.queue if subscribes else self.victim.thread.loop.pair
-        stranger.socket.connect(endpoint.tcp)
+        stranger.socket.connect(f"tcp://127.0.0.1:{endpoint.port}")
         return stranger
 
     def send(self, envelope: bytes) -> str:

@@ -38,6 +38,7 @@ from zerochat.agent.storage.profiles import RESTORED_AT
 from zerochat.agent.telemetry.switch import Recording
 from zerochat.agent.views.attention import Attention
 from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.inputs import Input, Started
 from zerochat.group.state import Agent
@@ -106,8 +107,9 @@ def open_loop(
             anew = not loop.clock.restore(journal.meta_get("clock") or b"")
             uris = web.start(hidden)
             public = x25519_public(secret)
+            nearest = AddressKind[settings.near_mediators.upper()]
             started = Started(
-                pair, queue, public, uris, hidden, settings.cover, loop.restored, anew, *core_rules(settings)
+                pair, queue, public, uris, hidden, settings.cover, loop.restored, anew, *core_rules(settings), nearest
             )
             yield loop, [started, *files.files_on_disk()]
 

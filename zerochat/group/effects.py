@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
@@ -89,13 +90,15 @@ class Publish(Struct, frozen=True):
 
 
 class WebPost(Struct, frozen=True):
-    """Post an envelope to a URI (HTTP POST or WebSocket). `WebPostFailed` reports a failure."""
+    """Post an envelope to a URI (HTTP POST or WebSocket), following no redirect. `WebPostFailed` reports a failure."""
 
     uri: str
     envelope: bytes
     media_type: str
     return_route: bool = False
     """An envelope may come back over the same connection, as `WebReceived`."""
+    nearest: AddressKind = AddressKind.PUBLIC
+    """The nearest kind of address that may be dialled, checked again when a name is resolved."""
 
 
 class WebReply(Struct, frozen=True):

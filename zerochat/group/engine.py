@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, assert_never
 
 from zerochat.didcomm import PACKERS
+from zerochat.didcomm.address_kinds import AddressKind, kind_of_host
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import (
     LocalError,
@@ -211,6 +212,7 @@ def _apply_started(tx: Transaction, started: Started) -> None:
         indicators=started.indicators,
         key_rotation=started.key_rotation,
         storage_rules=started.storage_rules,
+        nearest=max(started.near_mediators, kind_of_host(started.pair.host) or AddressKind.PUBLIC),
     )
     _start(tx, reach, started.web)
     if started.cover_traffic:

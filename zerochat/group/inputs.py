@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob_read import OutOfBand
@@ -378,6 +379,8 @@ class Started(Struct, frozen=True):
     """When sender keys are replaced, in groups whose keys sign."""
     storage_rules: StorageRules = StorageRules()
     """The daily disk quota of each member."""
+    near_mediators: AddressKind = AddressKind.PUBLIC
+    """The nearest kind of address that mediators of others may have although ours is not of that kind."""
 
 
 class ClockSet(Struct, frozen=True):

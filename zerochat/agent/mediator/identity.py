@@ -5,7 +5,6 @@ the shortest method with an address and the most widely supported. An address in
 senders know no other.
 """
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import ClassVar, Final
@@ -24,6 +23,7 @@ from zerochat.agent.storage.profiles import JournalKey
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.address_kinds import AddressKind, kind_of_host
 from zerochat.didcomm.did import Identity, did_key_of, new_peer2, resolve
 from zerochat.didcomm.protocols import oob_write
 from zerochat.errors import LocalError
@@ -31,7 +31,7 @@ from zerochat.errors import LocalError
 GOAL_CODE: Final = "request-mediate"
 """The goal code of mediator invitations, used by several implementations."""
 GOAL: Final = "Request mediation"
-_LOCAL: Final = ("localhost", ".localhost", ".local", ".internal", ".lan", ".home.arpa")
+_LOCAL: Final = (".local", ".internal", ".lan", ".home.arpa")
 """Suffixes of names that are only valid locally."""
 _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
 
@@ -206,14 +206,16 @@ def public_uri(text: str) -> str:
     return uri
 
 
-def is_public(uri: str) -> bool:
-    """Whether the address is public.
+def nearest_relay(uri: str) -> AddressKind:
+    """The nearest kind of address that the mediator with this URI relays to: the kind of its own.
 
-    A public mediator relays to public addresses only: strangers register the relay addresses, and local services may
-    trust requests from this machine.
+    Strangers register the relay addresses, and services nearby may trust requests from this machine. So a public
+    mediator relays to public addresses only, and a mediator for a local network not to this machine.
     """
-    host = urlsplit(uri).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_global
-    except ValueError:
-        return "." in host and not host.rstrip(".").endswith(_LOCAL)
+    host = (urlsplit(uri).hostname or "").rstrip(".")
+    kind = kind_of_host(host)
+    if kind is not None:
+        return kind
+    if host == "localhost" or host.endswith(".localhost"):
+        return AddressKind.LOOPBACK
+    return AddressKind.PUBLIC if "." in host and not host.endswith(_LOCAL) else AddressKind.PRIVATE

@@ -20,9 +20,9 @@ from zerochat.agent.mediator import mixing
 from zerochat.agent.mediator.core import Dispatch, Mediator, Outcome
 from zerochat.agent.mediator.identity import (
     MediatorIdentity,
-    is_public,
     last_port,
     load_identity,
+    nearest_relay,
     open_store,
     public_uri,
 )
@@ -143,6 +143,7 @@ class Service:
         listen = options.listen if port and options.listen else f"{_literal(host)}:{last_port(self._store)}"
         known = self._store.meta_get("uri")
         home = known.decode() if known is not None else options.public_uri or f"http://{_literal(own_address(host))}"
+        self._nearest = nearest_relay(home)
         self._web = Web(
             listen,
             tls=options.tls,
@@ -150,7 +151,6 @@ class Service:
             ca_file=options.ca_file,
             wake=self._wakeup.wake,
             limits=replace(WebLimits(), quiet_s=inf),  # this loop limits sessions
-            only_public=is_public(home),
         )
         [bound] = self._web.start()
         self._open.callback(self._web.stop)
@@ -380,7 +380,8 @@ class Service:
                 self._web.publish_document(oobid, short_links.document(link[0]), left_s)
 
     def _dispatch(self, dispatch: Dispatch) -> None:
-        if not self._web.send(dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket):
+        uri, envelope, media_type, ticket = dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket
+        if not self._web.send(uri, envelope, media_type, ticket, nearest=self._nearest):
             self._retry.append(Failed(dispatch.ticket, "queue"))
 
     def _send_upstream(self, upstream: Upstream, events: list[WebEvent], now_s: int) -> None:

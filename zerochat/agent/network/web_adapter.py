@@ -83,8 +83,8 @@ class WebAdapter:
     def perform(self, effect: WebEffect) -> None:
         """Apply it, or drop and count it. Never blocks."""
         match effect:
-            case WebPost(uri, envelope, media_type, return_route):
-                self._post(uri, envelope, media_type, return_route or not self.uris)
+            case WebPost():
+                self._post(effect)
             case WebReply(handle, envelope, media_type):
                 if self._web is None or not self._web.answer(handle, envelope, media_type):
                     self.counts["dropped.answer"] += 1
@@ -101,11 +101,14 @@ class WebAdapter:
         """Whether sent envelopes are still unsettled."""
         return bool(self._tickets)
 
-    def _post(self, uri: str, envelope: bytes, media_type: str, return_route: bool) -> None:
+    def _post(self, post: WebPost) -> None:
         web = self._ready()
         self._ticket += 1
-        self._tickets[self._ticket] = uri
-        if web is None or not web.send(uri, envelope, media_type, self._ticket, return_route=return_route):
+        self._tickets[self._ticket] = post.uri
+        answered = post.return_route or not self.uris
+        if web is None or not web.send(
+            post.uri, post.envelope, post.media_type, self._ticket, return_route=answered, nearest=post.nearest
+        ):
             del self._tickets[self._ticket]
             self.counts["dropped.post"] += 1
 

@@ -130,6 +130,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
             values.text,
             example="ca.pem",
         ),
+        _choice(
+            "network.near_mediators",
+            "how near the mediators of others may be where your own address, or mediator, is not as near: public"
+            " addresses only, private ones too, or this machine (loopback) too",
+            "public",
+            values.NEARNESS,
+        ),
         Option(
             "agent.lock_after",
             "minutes of inactivity until the chat locks, in a profile with a passphrase; 0: never",

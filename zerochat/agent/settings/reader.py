@@ -30,6 +30,7 @@ class Settings(Struct, frozen=True):
     web_certificate: str | None = None
     web_key: str | None = None
     web_authorities: str | None = None
+    near_mediators: str = "public"
     lock_after: int = 0
     """Minutes; `zerochat agent` also ends after this time without a client."""
     auto_max: int = 1

@@ -22,6 +22,7 @@ WAYS: Final[tuple[Way, ...]] = get_args(Way)
 TRIGGERS: Final[tuple[Trigger, ...]] = get_args(Trigger)
 KEYMAPS: Final = ("default", "vim", "emacs")
 LETTERS: Final = ("type", "act")
+NEARNESS: Final = ("public", "private", "loopback")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 OWN_THEMES: Final = ("dark", "light", "contrast", "ansi")
 TEXTUAL_THEMES: Final = (

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm.address_kinds import AddressKind, authority, kind_of_uri
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
@@ -203,7 +204,7 @@ def _post(tx: Transaction, one: Connection, packer: Packer, envelope: bytes, han
         # A peer that announces a route with invalid keys receives nothing, without further effect.
         tx.emit(Measure("dropped", "CannotWrap"))
         return
-    tx.emit(WebPost(route.uri, envelope, packer.media_type))
+    tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri)))
 
 
 def _wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes) -> bytes:
@@ -223,9 +224,26 @@ def reachable(tx: Transaction, name: str) -> bool:
 def _route(tx: Transaction, one: Connection) -> Route | None:
     """The open WebSocket, else a route in the peer's DID document."""
     candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
-    candidates = [route for route in candidates if route.uri.startswith(WEB_SCHEMES)]
+    candidates = [route for route in candidates if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
     held = next((route for route in candidates if route.uri in tx.agent.websockets_up), None)
     return held or next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), one.route)
+
+
+def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
+    """Whether a URI that the peer names counts: without a query, and no nearer than an address that it may name."""
+    if one.route is not None and uri == one.route.uri:
+        return True
+    kind = kind_of_uri(uri)
+    return not any(mark in uri for mark in "?#@") and (kind is None or kind <= _nearest(tx, one, uri))
+
+
+def _nearest(tx: Transaction, one: Connection, uri: str) -> AddressKind:
+    """The nearest kind of address behind this URI: any, at the host whose invitation the user has accepted."""
+    if one.route is not None and authority(uri) == authority(one.route.uri):
+        return AddressKind.LOOPBACK
+    own = [kind_of_uri(each) for each in tx.agent.web_uris]
+    accepted = kind_of_uri(one.route.uri) if one.route is not None else None
+    return max([tx.agent.nearest, *(kind for kind in (*own, accepted) if kind is not None)])
 
 
 def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | None) -> Message | None:

@@ -146,6 +146,8 @@ def dial_joiner(tx: Transaction, link: bytes, theirs: str) -> bytes:
     name = joiner_link(open_.invitation.id, theirs)
     if reach.pair is None or (name not in tx.agent.joiner_links and len(tx.agent.joiner_links) >= CALLS_MAX):
         raise Refused(why="a joiner that cannot be reached")
+    if not mediator_mail.is_near_enough(tx, open_.seed, str(reach.pair)):
+        raise Refused(why="a joiner at an address nearer than ours")
     if name not in tx.agent.joiner_links:
         tx.update_agent(joiner_links={**tx.agent.joiner_links, name: link})
         tx.emit(Dial(name, reach.pair, reach.server_key, ed25519_to_x25519_secret(open_.seed)))
@@ -170,7 +172,7 @@ def reply_path(tx: Transaction, link: bytes, handle: bytes | None, mailed: bool,
             tx.emit(SendEnvelope(called or link, envelope))
         elif not reach_of_did(theirs).routes:
             tx.emit(SendEnvelope(dial_joiner(tx, link, theirs), envelope))
-        elif (route := mediator_mail.route_of_did(tx, theirs)) is not None:
-            mediator_mail.post(tx, route, theirs, envelope)
+        elif (route := mediator_mail.route_of_did(tx, seed := tx.agent.invitations[link].seed, theirs)) is not None:
+            mediator_mail.post(tx, route, theirs, envelope, mediator_mail.nearest_at(tx, seed, route.uri))
 
     return answer

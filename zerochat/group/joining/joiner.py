@@ -170,9 +170,11 @@ def resume_join(tx: Transaction, link: bytes) -> None:
     join = tx.agent.joins[link]
     if join.state in AWAITING_INVITER or join.state is JoinState.CANCELLING:
         invitation = join.invitation
-        if invitation.endpoint is not None:
+        if invitation.endpoint is not None and (
+            join.voucher is None or mediator_mail.is_near_enough(tx, join.seed, str(invitation.endpoint))
+        ):
             tx.emit(Dial(link, invitation.endpoint, invitation.server_key, invitation.join_secret_key()))
-        elif tx.agent.reach is not None and tx.agent.reach.pair:
+        elif invitation.endpoint is None and tx.agent.reach is not None and tx.agent.reach.pair:
             key = member_connections.inviter_key(tx, join)
             if key is not None:
                 tx.emit(AllowClient(link, key))

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.crypto.primitives import ed25519_to_x25519_public
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, Refused
 from zerochat.group.effects import Disconnect, Notify, RevokeClient, SendEnvelope
@@ -100,7 +101,15 @@ def send_to_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
     else:
         # A user is waiting, so a route that failed is tried all the same.
         route = next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), candidates[0])
-        mediator_mail.post(tx, route, join.relationship.theirs or join.invitation.did, envelope)
+        mediator_mail.post(
+            tx, route, join.relationship.theirs or join.invitation.did, envelope, nearest_inviter(tx, join)
+        )
+
+
+def nearest_inviter(tx: Transaction, join: Join) -> AddressKind:
+    """The nearest kind of address at which we may reach the inviter: any, where the user has been given the invitation;
+    an invitation to a private conversation has come from a member."""
+    return AddressKind.LOOPBACK if join.voucher is None else mediator_mail.nearest_kind(tx, join.seed)
 
 
 def link_to_inviter(join: Join) -> bytes:

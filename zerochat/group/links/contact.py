@@ -106,6 +106,8 @@ def check_route(route: Route) -> Route:
     the error, and not every later sender."""
     if len(route.uri) > URI_CHARS_MAX or not route.uri.startswith(WEB_SCHEMES) or not _URI.fullmatch(route.uri):
         raise Malformed(why="a route that does not begin with a web address")
+    if any(mark in route.uri for mark in "?#@"):
+        raise Malformed(why="a route with a query, a fragment or a password")
     if len(route.routing_keys) > ROUTING_KEYS_MAX:
         raise Malformed(why="a route that is too long")
     for name in route.routing_keys:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
+from zerochat.didcomm.address_kinds import AddressKind, kind_of_uri
 from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import routing
@@ -85,6 +86,26 @@ def own_reach_as(tx: Transaction, seed: bytes, number: int = 0) -> Reach:
 def own_reach_in(tx: Transaction, group: Group) -> Reach:
     """Our endpoints and routes as the member of a group."""
     return own_reach_as(tx, group.seed, group.links.mailbox.number)
+
+
+def nearest_kind(tx: Transaction, seed: bytes) -> AddressKind:
+    """The nearest kind of address that a peer of the member with this seed may name: the nearest of our own in that
+    group, or what the settings permit. A name of ours counts as public, as its address is not known here."""
+    own = [kind_of_uri(route.uri) for route in own_reach_as(tx, seed).routes]
+    return max([tx.agent.nearest, *(kind for kind in own if kind is not None)])
+
+
+def nearest_at(tx: Transaction, seed: bytes, uri: str) -> AddressKind:
+    """The nearest kind of address behind this URI of a peer: any, where our own mediator is there."""
+    if any(uri == route.uri for route in own_reach_as(tx, seed).routes):
+        return AddressKind.LOOPBACK
+    return nearest_kind(tx, seed)
+
+
+def is_near_enough(tx: Transaction, seed: bytes, uri: str) -> bool:
+    """Whether a URI of a peer counts. The address of a name is checked when it is dialled."""
+    kind = kind_of_uri(uri)
+    return kind in (None, AddressKind.PUBLIC) or kind <= nearest_at(tx, seed, uri)
 
 
 @lru_cache(maxsize=64)
@@ -156,7 +177,8 @@ def route_to(tx: Transaction, name: str, member: str) -> Route | None:
         return None
     if member in group.view.former and not (group.links.peers.get(member) and group.links.peers[member].reach):
         return None
-    return next((route for route in reach_of_member(group, member).routes if is_working(tx, route.uri)), None)
+    routes_ = reach_of_member(group, member).routes
+    return next((one for one in routes_ if is_working(tx, one.uri) and is_near_enough(tx, group.seed, one.uri)), None)
 
 
 def reachable(tx: Transaction, name: str, member: str) -> bool:
@@ -186,15 +208,15 @@ def send(tx: Transaction, name: str, member: str, envelope: bytes, span: Span | 
     relationship = group.links.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
-    kept = post(tx, route, recipient, envelope)
+    kept = post(tx, route, recipient, envelope, nearest_at(tx, group.seed, route.uri))
     if kept is not None and span is not None:
         mediator = route.routing_keys[0].partition("#")[0]
         mediator_receipts.await_receipt(tx, kept, AwaitedReceipt(name, group.me, member, *span, mediator, tx.now))
 
 
-def post(tx: Transaction, route: Route, recipient: str, envelope: bytes) -> bytes | None:
-    """Wrap an envelope for every hop on the route to this DID, and post it to the first. Returns the envelope that the
-    mediator stores, if its receipt was requested, else None.
+def post(tx: Transaction, route: Route, recipient: str, envelope: bytes, nearest: AddressKind) -> bytes | None:
+    """Wrap an envelope for every hop on the route to this DID, and post it to the first, at no address nearer than
+    `nearest`. Returns the envelope that the mediator stores, if its receipt was requested, else None.
 
     A receipt is requested wherever it can come back on the same connection: on a route over one mediator to a mailbox
     there. An envelope that does not fit the requested wrappings (each adds a third) is dropped.
@@ -211,13 +233,15 @@ def post(tx: Transaction, route: Route, recipient: str, envelope: bytes) -> byte
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return None
-    tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks))
+    tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks, nearest=nearest))
     return kept if asks else None
 
 
-def route_of_did(tx: Transaction, did: str) -> Route | None:
-    """The first working mediator route in a DID document; None: there is none."""
-    return next((route for route in reach_of_did(did).routes if is_working(tx, route.uri)), None)
+def route_of_did(tx: Transaction, seed: bytes, did: str) -> Route | None:
+    """The first working mediator route in the DID document of a peer of the member with this seed; None: there is
+    none."""
+    routes_ = reach_of_did(did).routes
+    return next((one for one in routes_ if is_working(tx, one.uri) and is_near_enough(tx, seed, one.uri)), None)
 
 
 def is_working(tx: Transaction, uri: str) -> bool:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.group.links.contact import Reach
 from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 from zerochat.group.state.external import AwaitedReceipt, Connection, EndpointFailure, PeerQuery
@@ -26,6 +27,8 @@ class Agent(Struct, frozen=True):
     """Where envelopes reach us over HTTP and WebSocket; empty unless configured."""
     websockets_up: frozenset[str] = frozenset()
     """Our WebSockets that are open now."""
+    nearest: AddressKind = AddressKind.PUBLIC
+    """The nearest kind of address that peers may name: that of our own address, or what the settings permit."""
     endpoint_failures: dict[str, EndpointFailure] = field(default_factory=dict)
     """The URIs whose last post failed."""
     awaited_receipts: dict[bytes, AwaitedReceipt] = field(default_factory=dict)

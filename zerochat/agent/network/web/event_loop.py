@@ -1,4 +1,4 @@
-"""Event loop of the web thread: SOCKS5 and address filtering for all outgoing connections and look-ups.
+"""Event loop of the web thread: SOCKS5 and address checks for all outgoing connections and look-ups.
 
 asyncio and aiohttp both connect with the loop's `sock_connect` and resolve names with its `getaddrinfo`. Overriding
 these two ensures that with a SOCKS proxy no traffic bypasses it, not even DNS: the proxy resolves the name (RFC 1928,
@@ -19,18 +19,13 @@ from typing import Any, TypeAlias
 
 from zerochat.agent.network.addresses import split_host_port
 from zerochat.agent.network.web.limits import LOOKUPS_MAX
+from zerochat.didcomm.address_kinds import AddressKind, effective_address, is_never_dialed, kind_of
 from zerochat.errors import LocalError
 
 SOCKS_VERSION = 5
 NO_AUTHENTICATION = 0
 CONNECT = 1
 TYPE_IPV4, TYPE_NAME, TYPE_IPV6 = 1, 3, 4
-
-IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
-METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-"""Cloud metadata services outside the link-local range: AWS, Alibaba, Azure, Oracle."""
 
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 
@@ -50,38 +45,45 @@ def parse_proxy(text: str) -> tuple[str, int]:
         raise BadProxy(text=text) from None
 
 
-class WebLoop(asyncio.SelectorEventLoop):
-    """`proxy`: address and port of a SOCKS5 proxy for all outgoing connections, or None. `only_public`: dial public
-    addresses only (with a proxy, which resolves names itself, the proxy has to enforce this)."""
+def check_address(host: str, nearest: AddressKind) -> None:
+    """Raise OSError for an address that must not be dialled. Names are left to the proxy."""
+    try:
+        ip = effective_address(host)
+    except ValueError:
+        return
+    if is_never_dialed(ip) or kind_of(ip) > nearest:
+        raise OSError(errno.EADDRNOTAVAIL, "a forbidden address")
 
-    def __init__(self, proxy: tuple[str, int] | None = None, *, only_public: bool = False) -> None:
+
+class WebLoop(asyncio.SelectorEventLoop):
+    """`proxy`: address and port of a SOCKS5 proxy for all outgoing connections, or None."""
+
+    def __init__(self, proxy: tuple[str, int] | None = None) -> None:
         super().__init__()
-        self._proxy, self._only_public = proxy, only_public
+        self._proxy = proxy
         self._lookups = 0
 
-    def open_socket(self, info: AddressInfo) -> socket.socket:
-        """A socket for dialling `info`, of the proxy's address family if there is one. aiohttp's `socket_factory`."""
+    def open_socket(self, nearest: AddressKind, info: AddressInfo) -> socket.socket:
+        """A socket for dialling `info`, of the proxy's address family if there is one.
+
+        The rest of aiohttp's `socket_factory`, which is called with the numeric address that is dialled next. So a name
+        cannot have one address when it is checked and another when it is dialled (DNS rebinding). Raises OSError for an
+        address that is nearer than `nearest`; with a proxy, which resolves names itself, the proxy has to enforce this
+        for names.
+        """
+        check_address(str(info[4][0]), nearest)
         family = info[0]
         if self._proxy is not None:
             family = socket.AF_INET6 if ":" in self._proxy[0] else socket.AF_INET
         return socket.socket(family, socket.SOCK_STREAM)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        self._check(str(address[0]))
+        check_address(str(address[0]), AddressKind.LOOPBACK)
         if self._proxy is not None:
             await super().sock_connect(sock, self._proxy)
             await self._through_proxy(sock, str(address[0]), int(address[1]))
             return
         await super().sock_connect(sock, address)
-
-    def _check(self, host: str) -> None:
-        """Raise OSError for an address that must not be dialled. Names are left to the proxy."""
-        try:
-            ip = effective_address(host)
-        except ValueError:
-            return
-        if is_never_dialed(ip) or (self._only_public and not ip.is_global):
-            raise OSError(errno.EADDRNOTAVAIL, "a forbidden address")
 
     async def getaddrinfo(
         self,
@@ -153,23 +155,3 @@ def _destination(host: str) -> bytes:
             raise OSError(errno.EINVAL, "not a host name") from None
         return bytes([TYPE_NAME, len(name)]) + name
     return bytes([TYPE_IPV4 if ip.version == 4 else TYPE_IPV6]) + ip.packed
-
-
-def effective_address(address: str) -> IPAddress:
-    """The address that dialling this one reaches: IPv6 can embed IPv4 in several ways. Raises ValueError for a
-    non-address."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        within = ip.ipv4_mapped or ip.sixtofour
-        if within is None and (ip in NAT64 or ip in IPV4_COMPATIBLE) and int(ip) > 1:
-            within = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        return within or ip
-    return ip
-
-
-def is_never_dialed(ip: IPAddress) -> bool:
-    """Whether it is unspecified, multicast, link-local, or a cloud metadata service.
-
-    Private and loopback addresses are allowed: agents on one network connect to each other.
-    """
-    return ip.is_unspecified or ip.is_multicast or ip.is_link_local or ip in METADATA

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.address_kinds import AddressKind
 
 ENCRYPTED = "application/didcomm-encrypted+json"
 """The media type of DIDComm v2.1 ("IANA Media Types"); implied on a WebSocket, which carries none."""
@@ -101,6 +102,8 @@ class OutboundEnvelope(Redacted, frozen=True):
     envelope: bytes
     media_type: str
     return_route: bool
+    nearest: AddressKind = AddressKind.LOOPBACK
+    """The nearest kind of address that may be dialled for it."""
 
 
 class SendFinished(Struct, frozen=True):

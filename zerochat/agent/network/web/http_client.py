@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+from functools import partial
 from typing import TypeAlias
 
 import aiohttp
@@ -10,6 +11,7 @@ from yarl import URL
 
 from zerochat.agent.network.web.event_loop import WebLoop
 from zerochat.agent.network.web.limits import HEADERS_MAX, URI_BYTES_MAX, Limits
+from zerochat.didcomm.address_kinds import AddressKind
 
 ClientFailure: TypeAlias = aiohttp.ClientError | OSError | ValueError
 """What aiohttp raises for network and server failures; OSError includes TimeoutError and ssl.SSLError."""
@@ -31,9 +33,11 @@ async def refuse_redirects(request: aiohttp.ClientRequest, send: aiohttp.ClientH
     return response
 
 
-def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = False) -> aiohttp.ClientSession:
-    """A client on the running loop, which must be a WebLoop; `sessions`: for WebSockets, whose number is limited
-    elsewhere and which are never redirected."""
+def make_client(
+    context: ssl.SSLContext, limits: Limits, nearest: AddressKind = AddressKind.LOOPBACK, *, sessions: bool = False
+) -> aiohttp.ClientSession:
+    """A client on the running loop, which must be a WebLoop; it dials no address nearer than `nearest`. `sessions`: for
+    WebSockets, whose number is limited elsewhere and which are never redirected."""
     # aiohttp's messages may quote a peer, and without a handler Python prints them to the terminal.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
     loop = asyncio.get_running_loop()
@@ -44,7 +48,7 @@ def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = Fal
         limit_per_host=0 if sessions else limits.per_host,
         keepalive_timeout=15.0,
         resolver=aiohttp.ThreadedResolver(),
-        socket_factory=loop.open_socket,
+        socket_factory=partial(loop.open_socket, nearest),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -55,6 +59,24 @@ def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = Fal
         middlewares=(refuse_redirects,) if sessions else (),
         timeout=aiohttp.ClientTimeout(total=limits.request_s, connect=limits.handshake_s),
     )
+
+
+class HttpClients:
+    """One client for each nearest kind of address, made on first use, so that no kept-alive connection to a nearer
+    address is reused for an envelope that may not go there."""
+
+    def __init__(self, context: ssl.SSLContext, limits: Limits, *, sessions: bool = False) -> None:
+        self._make = partial(make_client, context, limits, sessions=sessions)
+        self._clients: dict[AddressKind, aiohttp.ClientSession] = {}
+
+    def __getitem__(self, nearest: AddressKind) -> aiohttp.ClientSession:
+        if nearest not in self._clients:
+            self._clients[nearest] = self._make(nearest)
+        return self._clients[nearest]
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
 
 
 def callable_url(uri: str, schemes: tuple[str, ...]) -> URL | None:

@@ -1,8 +1,8 @@
-"""Outgoing POSTs: sequential per URI, concurrent across URIs, each with a result.
+"""Outgoing POSTs: sequential per URI, concurrent across URIs, each with a result; redirects are not followed.
 
 One request per URI is in flight at a time, over a kept-alive connection, because HTTP/1.1 preserves no order otherwise.
-When the server is unreachable or busy, the whole send queue of that URI fails: the owner decides when to retry, and no
-later envelope overtakes a failed one.
+When the server is unreachable or refuses, the whole send queue of that URI fails: the owner decides when to retry, and
+no later envelope overtakes a failed one.
 """
 
 import asyncio
@@ -13,28 +13,31 @@ from yarl import URL
 
 from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import REPLY_TYPES, SIGNED, Arrived, OutboundEnvelope, SendFinished
-from zerochat.agent.network.web.http_client import CLIENT_FAILURES, callable_url, reason, redirected
-from zerochat.agent.network.web.limits import REDIRECT_BODY_BYTES_MAX, REDIRECTS_MAX, REPLY_BYTES_MAX
+from zerochat.agent.network.web.http_client import CLIENT_FAILURES, HttpClients, callable_url, reason
+from zerochat.agent.network.web.limits import IGNORED_BODY_BYTES_MAX, REPLY_BYTES_MAX
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
-BUSY = frozenset({429, 502, 503, 504})
+OF_ONE_ENVELOPE = frozenset({400, 413, 415, 422})
+"""Statuses of a server that rejects one envelope. With any other the rest of its queue would fail, too."""
 
 
 class HttpPoster:
     """One worker per URI with a send queue."""
 
-    def __init__(self, client: aiohttp.ClientSession, events: EventQueue) -> None:
-        self._client, self._events = client, events
-        self._queues: dict[str, deque[OutboundEnvelope]] = {}
+    def __init__(self, clients: HttpClients, events: EventQueue) -> None:
+        self._clients, self._events = clients, events
+        self._queues: dict[tuple[str, AddressKind], deque[OutboundEnvelope]] = {}
         self._workers: set[asyncio.Task[None]] = set()
 
     def post(self, outbound: OutboundEnvelope) -> None:
-        queue = self._queues.get(outbound.uri)
+        to = (outbound.uri, outbound.nearest)
+        queue = self._queues.get(to)
         if queue is not None:
             queue.append(outbound)
             return
-        self._queues[outbound.uri] = deque([outbound])
-        worker = asyncio.create_task(self._empty(outbound.uri))
+        self._queues[to] = deque([outbound])
+        worker = asyncio.create_task(self._empty(to))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
 
@@ -43,10 +46,10 @@ class HttpPoster:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
 
-    async def _empty(self, uri: str) -> None:
-        """Send the queue of this URI."""
-        queue = self._queues[uri]
-        url = callable_url(uri, ("http", "https"))
+    async def _empty(self, to: tuple[str, AddressKind]) -> None:
+        """Send the queue of this URI and nearest address."""
+        queue = self._queues[to]
+        url = callable_url(to[0], ("http", "https"))
         why: str | None = "stopped"
         try:
             while queue:
@@ -56,25 +59,23 @@ class HttpPoster:
                 if hopeless:
                     break
         finally:
-            del self._queues[uri]
+            del self._queues[to]
             for outbound in queue:
                 self._events.put(SendFinished(outbound.serial, why or "stopped"))
 
     async def _send(self, url: URL, outbound: OutboundEnvelope) -> tuple[str | None, bool]:
         """The reason of the failure, or None; and whether the rest of the queue would fail, too."""
-        redirects, fresh = 0, False
+        fresh = False
         while True:
             try:
                 headers = {"Content-Type": outbound.media_type}
-                async with self._client.post(
+                async with self._clients[outbound.nearest].post(
                     url, data=outbound.envelope, headers=headers, allow_redirects=False
                 ) as response:
                     if 200 <= response.status < 300:
                         await self._read(response, outbound)
                         return None, False
-                    if response.status != 307:
-                        return f"status {response.status}", response.status in BUSY
-                    target = redirected(url, response.headers.get("Location"))
+                    return f"status {response.status}", response.status not in OF_ONE_ENVELOPE
             except aiohttp.ServerDisconnectedError as error:
                 # The server has closed an idle connection just as we reused it: retry once on a new one.
                 if fresh:
@@ -83,16 +84,12 @@ class HttpPoster:
                 continue
             except CLIENT_FAILURES as error:
                 return reason(error), True
-            redirects += 1
-            if target is None or redirects > REDIRECTS_MAX:
-                return "redirect", True
-            url = target
 
     async def _read(self, response: aiohttp.ClientResponse, outbound: OutboundEnvelope) -> None:
         """Read an envelope from the response if one was requested. The POST itself was delivered."""
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         wanted = outbound.return_route and media_type in REPLY_TYPES and self._events.has_room()
-        limit = (REPLY_BYTES_MAX if media_type == SIGNED else ENVELOPE_BYTES_MAX) if wanted else REDIRECT_BODY_BYTES_MAX
+        limit = (REPLY_BYTES_MAX if media_type == SIGNED else ENVELOPE_BYTES_MAX) if wanted else IGNORED_BODY_BYTES_MAX
         body = bytearray()
         try:
             while len(body) <= limit and (chunk := await response.content.read(limit + 1 - len(body))):

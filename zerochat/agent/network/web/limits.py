@@ -8,7 +8,8 @@ HEADERS_MAX = 64
 HEADER_BYTES_MAX = 4_096
 """Per header line. Requests have a dozen short ones; only our response to a short link is longer."""
 REDIRECTS_MAX = 3
-REDIRECT_BODY_BYTES_MAX = 4_096
+"""Of a GET for a short link; a POST follows none."""
+IGNORED_BODY_BYTES_MAX = 4_096
 """Bytes read of a response without use, so that its connection can be reused."""
 REPLY_BYTES_MAX = 16 * 1024
 """Of a signed response: a mediator receipt, which contains the mediator's DID twice."""

@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from zerochat.agent.network.web.event_loop import WebLoop
 from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import OutboundEnvelope, SendFinished
-from zerochat.agent.network.web.http_client import make_client
+from zerochat.agent.network.web.http_client import HttpClients
 from zerochat.agent.network.web.http_post import HttpPoster
 from zerochat.agent.network.web.http_server import REFUSED, PendingPost, ReplyChannel, Server
 from zerochat.agent.network.web.limits import Limits
@@ -36,7 +36,6 @@ class WebConfig(Struct, frozen=True):
     client_tls: ssl.SSLContext
     proxy: tuple[str, int] | None
     limits: Limits
-    only_public: bool = False
 
 
 class WebThread:
@@ -44,7 +43,7 @@ class WebThread:
 
     def __init__(self, plan: WebConfig, events: EventQueue) -> None:
         self._plan, self._events = plan, events
-        self._loop = WebLoop(plan.proxy, only_public=plan.only_public)
+        self._loop = WebLoop(plan.proxy)
         self._end = asyncio.Event()
         self.ready: Future[int] = Future()
         """The listening port (0: none), or the exception of a failed start."""
@@ -84,13 +83,14 @@ class WebThread:
         self._channels: dict[int, ReplyChannel] = {}
         handles = count(1)
         self._server = Server(self._events, plan.limits, self._links, self._channels, lambda: next(handles))
-        async with (
-            make_client(plan.client_tls, plan.limits) as client,
-            make_client(plan.client_tls, plan.limits, sessions=True) as session_client,
-        ):
-            self._http_poster = HttpPoster(client, self._events)
+        clients = HttpClients(plan.client_tls, plan.limits)
+        session_clients = HttpClients(plan.client_tls, plan.limits, sessions=True)
+        async with AsyncExitStack() as open_:
+            open_.push_async_callback(clients.close)
+            open_.push_async_callback(session_clients.close)
+            self._http_poster = HttpPoster(clients, self._events)
             self._dialer = WebSocketDialer(
-                session_client, self._events, plan.limits, self._channels, lambda: next(handles)
+                session_clients, self._events, plan.limits, self._channels, lambda: next(handles)
             )
             port = await self._server.listen(*plan.listen, plan.server_tls) if plan.listen is not None else 0
             self.ready.set_result(port)

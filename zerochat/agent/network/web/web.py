@@ -33,6 +33,7 @@ from zerochat.agent.network.web.events import (
 )
 from zerochat.agent.network.web.limits import Limits
 from zerochat.agent.network.web.tls import client_context, server_context
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import LocalError
 
@@ -85,14 +86,13 @@ class Web:
         ca_file: str | None = None,
         wake: Callable[[], None],
         limits: Limits | None = None,
-        only_public: bool = False,
     ) -> None:
         """`listen`: HOST or HOST:PORT, a literal address, any port if none is given; None: outgoing connections only.
 
         `tls`: paths of a PEM certificate chain and its key, for https and wss. `socks`: "ADDRESS:PORT" of a SOCKS5
         proxy for all outgoing connections, including name resolution. `ca_file`: CAs to trust in addition to the
-        system's. `only_public`: do not dial private and loopback addresses. `wake` is called in another thread when
-        there are events to take, and must not block. Raises BadAddress, BadCertificate, BadProxy.
+        system's. `wake` is called in another thread when there are events to take, and must not block. Raises
+        BadAddress, BadCertificate, BadProxy.
         """
         self.limits = limits or Limits()
         self._listen: tuple[str, int] | None = None
@@ -104,7 +104,6 @@ class Web:
         self._server_tls = server_context(*tls) if tls is not None else None
         self._client_tls = client_context(ca_file)
         self._proxy = parse_proxy(socks) if socks is not None else None
-        self._only_public = only_public
         self._wake = wake
         self._events = EventQueue(wake, self.limits)
         self._web_thread: WebThread | None = None
@@ -135,7 +134,7 @@ class Web:
         from zerochat.agent.network.web.thread import WebConfig, WebThread
 
         self._web_thread = WebThread(
-            WebConfig(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits, self._only_public),
+            WebConfig(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits),
             self._events,
         )
         self._thread = threading.Thread(target=self._web_thread.run, name="zerochat-web", daemon=True)
@@ -176,12 +175,21 @@ class Web:
 
     # --- going out --------------------------------------------------------------------------------------------------
 
-    def send(self, uri: str, envelope: bytes, media_type: str, ticket: int, *, return_route: bool = False) -> bool:
+    def send(
+        self,
+        uri: str,
+        envelope: bytes,
+        media_type: str,
+        ticket: int,
+        *,
+        return_route: bool = False,
+        nearest: AddressKind = AddressKind.LOOPBACK,
+    ) -> bool:
         """Send to an http(s) or ws(s) URI, which may have a host name; exactly one Delivered or Failed follows.
 
         False, without an event, when the send queue of this URI, or the total, is full. Envelopes to one URI arrive in
-        order. `return_route`: the envelope requests an answer on the same connection (it comes as Arrived). A WebSocket
-        carries no media type.
+        order. `return_route`: the envelope requests an answer on the same connection (it comes as Arrived). `nearest`:
+        the nearest kind of address that may be dialled for it. A WebSocket carries no media type.
         """
         if not 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
             return self._refuse(ticket, "size")
@@ -194,7 +202,7 @@ class Web:
         self._total += len(envelope)
         self._serial += 1
         self._sent[self._serial] = (account, uri, len(envelope), ticket)
-        outbound = OutboundEnvelope(self._serial, uri, envelope, media_type, return_route)
+        outbound = OutboundEnvelope(self._serial, uri, envelope, media_type, return_route, nearest)
         if self._web_thread is None or not self._do(self._web_thread.send, outbound):
             failed = self._note(SendFinished(self._serial, "stopped"))
             assert failed is not None

@@ -1,4 +1,4 @@
-"""Outgoing WebSocket sessions: one per URI that is held or has a send queue.
+"""Outgoing WebSocket sessions: one per URI, and nearest address, that is held or has a send queue.
 
 A held session is reconnected with exponential backoff and jitter, so that a mediator that comes back is not overrun.
 Any other session stays open for some seconds after its last message.
@@ -14,10 +14,11 @@ import aiohttp
 
 from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import Closed, Opened, OutboundEnvelope, SendFinished
-from zerochat.agent.network.web.http_client import CLIENT_FAILURES, callable_url, reason
+from zerochat.agent.network.web.http_client import CLIENT_FAILURES, HttpClients, callable_url, reason
 from zerochat.agent.network.web.http_server import ReplyChannel
 from zerochat.agent.network.web.limits import Limits
 from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, WebSocketSession
+from zerochat.didcomm.address_kinds import AddressKind
 
 NUDGE_S = 1.0
 """A new envelope ends a longer backoff delay, but not before this minimum."""
@@ -28,8 +29,8 @@ STEADY_S = 20.0
 class DialTarget:
     """One URI, and the task that keeps its session."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, nearest: AddressKind) -> None:
+        self.uri, self.nearest = uri, nearest
         self.held = False
         self.session: WebSocketSession | None = None
         self.waiting: deque[OutboundEnvelope] = deque()
@@ -45,22 +46,24 @@ class WebSocketDialer:
 
     def __init__(
         self,
-        client: aiohttp.ClientSession,
+        clients: HttpClients,
         events: EventQueue,
         limits: Limits,
         channels: dict[int, ReplyChannel],
         new_handle: Callable[[], int],
     ) -> None:
-        self._client, self._events, self._limits = client, events, limits
+        self._clients, self._events, self._limits = clients, events, limits
         self._channels, self._new_handle = channels, new_handle
         self._now = asyncio.get_running_loop().time
-        self._targets: dict[str, DialTarget] = {}
+        self._targets: dict[tuple[str, AddressKind], DialTarget] = {}
 
     def send(self, envelope: OutboundEnvelope) -> None:
-        if envelope.uri not in self._targets and not self._has_room():
+        held = self._targets.get((envelope.uri, AddressKind.LOOPBACK))
+        nearest = AddressKind.LOOPBACK if held is not None and held.held else envelope.nearest
+        if (envelope.uri, nearest) not in self._targets and not self._has_room():
             self._events.put(SendFinished(envelope.serial, "busy"))
             return
-        target = self._target(envelope.uri)
+        target = self._target(envelope.uri, nearest)
         if target.session is not None:
             target.session.push(envelope)
         else:
@@ -68,10 +71,10 @@ class WebSocketDialer:
             target.nudge.set()
 
     def hold(self, uri: str) -> None:
-        self._target(uri).held = True
+        self._target(uri, AddressKind.LOOPBACK).held = True
 
     def release(self, uri: str) -> None:
-        target = self._targets.get(uri)
+        target = self._targets.get((uri, AddressKind.LOOPBACK))
         if target is not None:
             target.held = False
             target.nudge.set()
@@ -110,10 +113,10 @@ class WebSocketDialer:
 
     # --- one line ---------------------------------------------------------------------------------------------------
 
-    def _target(self, uri: str) -> DialTarget:
-        target = self._targets.get(uri)
+    def _target(self, uri: str, nearest: AddressKind) -> DialTarget:
+        target = self._targets.get((uri, nearest))
         if target is None:
-            target = self._targets[uri] = DialTarget(uri)
+            target = self._targets[uri, nearest] = DialTarget(uri, nearest)
             target.task = asyncio.create_task(self._run(target))
         return target
 
@@ -129,7 +132,7 @@ class WebSocketDialer:
                 if target.held or target.waiting:
                     await self._back_off(target, failures)
         finally:
-            del self._targets[target.uri]
+            del self._targets[target.uri, target.nearest]
             self._fail(target, why)
 
     async def _connect(self, target: DialTarget) -> str:
@@ -141,7 +144,7 @@ class WebSocketDialer:
             return "uri"
         try:
             async with asyncio.timeout(self._limits.handshake_s):
-                websocket = await self._client.ws_connect(
+                websocket = await self._clients[target.nearest].ws_connect(
                     url,
                     timeout=aiohttp.ClientWSTimeout(ws_close=self._limits.stop_s / 2),
                     autoping=False,
