@@ -47,11 +47,48 @@ def test_a_record_survives_its_bytes(text, seq, lamport, conc):
     assert load_event(event.record).id == event.id
 
 
-def test_the_id_is_the_hash_of_the_canonical_record():
+def canonical(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_the_id_is_the_hash_of_the_canonical_header_with_the_hash_of_the_body():
     event = post()
-    canonical = json.dumps(event.wire, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    assert event.record == canonical
-    assert event.id == b64url(sha256(canonical))
+    assert event.record == canonical(event.wire)
+    body_hash = b64url(sha256(canonical(event.body)))
+    assert event.id == b64url(sha256(canonical({**event.wire, "body": body_hash})))
+
+
+def test_an_erased_event_keeps_its_id_and_signature_and_no_content():
+    event = post(body={"text": "hello", "mark": "AAAAAAAAAAA"}).signed(SEED)
+    erased = event.erased()
+    erased.check_signature()
+    assert erased.id == event.id and b"hello" not in erased.record
+    assert erased.body == {"erased": event.body_hash, "mark": "AAAAAAAAAAA"}
+    assert load_event(erased.record) == erased == erased.erased()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"erased": "short"},
+        {"erased": "!" * 43},
+        {"erased": 5},
+        {"erased": AN_ID, "text": "hello"},
+        {"erased": AN_ID, "mark": "A" * 17},
+        {"erased": AN_ID, "mark": 5},
+    ],
+    ids=str,
+)
+def test_an_erased_body_has_a_hash_and_a_mark_alone(body):
+    with pytest.raises(Malformed):
+        parse_event(post(body=body).wire)
+    with pytest.raises(Malformed):
+        load_event(post(body=body).record)
+
+
+def test_a_membership_event_is_never_erased():
+    with pytest.raises(Malformed):
+        parse_event(post(type="label", body={"erased": AN_ID}).wire)
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,11 @@ def canonical_json(value: object) -> bytes:
         raise Malformed(why="JSON outside the canonical subset") from None
 
 
+def canonical_header(value: object) -> bytes:
+    """The same for an object of ASCII names, text without control characters, lists and integers, unchecked."""
+    return _CANONICAL(value)
+
+
 def _joined(names: Iterable[object]) -> str:
     try:
         return "".join(names)  # type: ignore[arg-type]  # TypeError for a name that is not text

@@ -1,14 +1,16 @@
 """The event record: the canonical, hash-chained form of every membership event, post and annotation.
 
-An event's id is the SHA-256 of its canonical form. `pre` and `seq` link each author's events into one chain, so no
-omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the other heads that the
-author had seen, which do not block.
+An event's id is the SHA-256 of its canonical form with the hash of its body in place of the body. So an event whose
+content was erased keeps its id, and its chain stays verifiable. `pre` and `seq` link each author's events into one
+chain, so no omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the other heads
+that the author had seen, which do not block.
 
 Membership events carry the author's signature in every kind of group. Posts and annotations (`messages/bodies.py`)
 carry none in pairwise groups, where the envelope authenticates them and they stay deniable, until the author signs its
 next membership event, whose `pre` leads to them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
@@ -16,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec.structs import astuple, replace
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_header, canonical_json, did_key_bytes, strict_json
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed
@@ -44,6 +46,13 @@ CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
 """The types of membership events, including the tlog's terms: always signed, and sent to every member."""
 
 SIGNATURE_CONTEXT = b"zerochat/event/1\n"
+
+ERASED = "erased"
+"""The field with which an erased body keeps its hash."""
+MARK = "mark"
+"""The field of a body that only its author can check (`sync/stale_profile.py`). It is not hashed, and stays when the
+content is erased."""
+MARK_CHARS_MAX = 16
 
 Id = Annotated[str, msgspec.Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
 Did = Annotated[str, msgspec.Meta(max_length=64, pattern="^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")]
@@ -110,13 +119,25 @@ class Event(Redacted, frozen=True, dict=True):
 
     @cached_property
     def id(self) -> str:
-        """base64url of SHA-256 over the canonical record without its signature (43 characters)."""
-        return b64url(sha256(self.unsigned))
+        """base64url of SHA-256 over the canonical header, with the hash of the body in its place (43 characters)."""
+        return b64url(sha256(canonical_header({**self._header, "body": self.body_hash})))
 
     @cached_property
-    def unsigned(self) -> bytes:
-        """The canonical bytes of the record without its signature."""
-        return canonical_json(self._header)
+    def body_hash(self) -> str:
+        """base64url of SHA-256 over the canonical body without our mark (43 characters); the same after erasure."""
+        if self.is_erased:
+            return str(self.body[ERASED])
+        return b64url(sha256(canonical_json({name: value for name, value in self.body.items() if name != MARK})))
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether only the hash of its content is left."""
+        return ERASED in self.body
+
+    def erased(self) -> "Event":
+        """The same event without its content."""
+        mark = {MARK: self.body[MARK]} if MARK in self.body else {}
+        return replace(self, body={ERASED: self.body_hash, **mark})
 
     @cached_property
     def wire(self) -> dict[str, Any]:
@@ -126,7 +147,7 @@ class Event(Redacted, frozen=True, dict=True):
     @cached_property
     def record(self) -> bytes:
         """The canonical bytes of the record, as the log stores them."""
-        return canonical_json(self.wire) if self.sig else self.unsigned
+        return canonical_json(self.wire)
 
     @cached_property
     def _worked_out(self) -> dict[object, Any]:
@@ -161,8 +182,6 @@ class Event(Redacted, frozen=True, dict=True):
 def parse_event(obj: object) -> Event:
     """The event in a JSON object from a peer. Its signature is not checked here. Raises Malformed."""
     event = _event(obj)
-    if isinstance(obj, dict) and "sig" not in obj:
-        event.__dict__["unsigned"] = event.__dict__["record"] = canonical_json(obj)
     if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
         raise Malformed(why="event record: too long")
     match event.body:
@@ -180,17 +199,31 @@ def _event(obj: object) -> Event:
     for name in (shape.group, shape.pre):
         if name and len(name) != 43:
             raise Malformed(why="event record: an id of the wrong length")
+    if ERASED in shape.body and not _is_erased_body(shape.body, shape.type):
+        raise Malformed(why="event record: an invalid erased body")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
         raise Malformed(why="event record: an inconsistent chain start")
     return Event(*astuple(shape)[1:])  # all but the version
+
+
+def _is_erased_body(body: Mapping[str, Any], kind: str) -> bool:
+    """Whether this is what is left of a body: its hash, and the author's short mark. Membership events are never
+    erased."""
+    mark = body.get(MARK, "")
+    return (
+        kind not in CONTROL
+        and body.keys() <= {ERASED, MARK}
+        and isinstance(body[ERASED], str)
+        and re.fullmatch("[A-Za-z0-9_-]{43}", body[ERASED]) is not None
+        and isinstance(mark, str)
+        and len(mark) <= MARK_CHARS_MAX
+    )
 
 
 def load_event(record: bytes) -> Event:
     """The event in a record of our own log, which is canonical. Raises Malformed."""
     event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
     event.__dict__["record"] = record
-    if not event.sig:
-        event.__dict__["unsigned"] = record
     return event
 
 

@@ -22,7 +22,7 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import blake2b_keyed, equal
 from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group.effects import Notify
-from zerochat.group.event_log.event import Event
+from zerochat.group.event_log.event import MARK, Event
 from zerochat.group.links import mediator_mail, pairing
 from zerochat.group.membership import member_names
 from zerochat.group.notifications import RecoveryEnded, ViewChanged
@@ -68,17 +68,17 @@ class NothingToResume(LocalError):
 
 def with_mark(group: Group, event: Event) -> Event:
     """A post of ours with our mark in its body."""
-    return replace(event, body={**event.body, "mark": _mark(group, event)})
+    return replace(event, body={**event.body, MARK: _mark(group, event)})
 
 
 def is_ours(group: Group, event: Event) -> bool:
-    """Whether we have made this event, regardless of the relaying member: its mark is right."""
-    bare = replace(event, body={name: value for name, value in event.body.items() if name != "mark"})
-    return equal(str(event.body.get("mark", "")).encode(), _mark(group, bare).encode())
+    """Whether we have made this event, regardless of the relaying member: its mark is right. Its id does not depend on
+    the mark, nor on whether its content was erased."""
+    return equal(str(event.body.get(MARK, "")).encode(), _mark(group, event).encode())
 
 
 def _mark(group: Group, event: Event) -> str:
-    return b64url(blake2b_keyed(group.seed, b"zerochat/own", event.unsigned, MARK_BYTES))
+    return b64url(blake2b_keyed(group.seed, b"zerochat/own", event.id.encode(), MARK_BYTES))
 
 
 def start(tx: Transaction, name: str) -> None:
