@@ -16,7 +16,7 @@ from zerochat.errors import GroupExists
 from zerochat.group.key_modes import MODES
 from zerochat.group.lookup import UnknownPeer
 from zerochat.limits import MEMBERS_MAX
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, keep_rules
 from zerochat.rpc import (
     CONTRADICTION,
     AnnouncedCommand,
@@ -68,6 +68,7 @@ def test_the_rules_of_a_group_in_plain_words(run, crew) -> None:
         "posting": "the owner appoints admins; they decide who can post",
         "member lists": "conflicting member lists cause a warning for new members",
         "history": "new members receive all earlier messages that a member still has",
+        "retention": "messages do not disappear",
         "keys": "pairwise-multi: pairwise keys; one envelope per member",
         "path": "mesh: every member connects to every other",
         "accountability": "acks: you see who has received your messages",
@@ -156,12 +157,41 @@ def test_the_keys_of_a_group_are_described_correctly(run, agent, keys, said) -> 
     assert keys in KEYS and KEYS_ABOUT.keys() == CHOSEN.keys() == {*group_rules.KEYS, "accountable"}
 
 
+@pytest.mark.parametrize(
+    ("given", "keep_ms", "said"),
+    [
+        ("12h", 43_200_000, "12 hours"),
+        ("1d", 86_400_000, "24 hours"),
+        ("30d", 30 * 86_400_000, "30 days"),
+        ("2w", 14 * 86_400_000, "2 weeks"),
+        ("35d", 35 * 86_400_000, "35 days"),
+        ("forever", 0, "forever"),
+    ],
+)
+def test_a_retention_rule_is_set_when_a_group_is_created(run, crew, given, keep_ms, said) -> None:
+    assert run(f"new g --keep {given}")[0] == 0
+    assert of(crew, "create_group")[-1].keep == keep_ms and keep_rules.span_text(keep_ms) == said
+    sentence = group_rules.policy_sentences(PolicyInfo(keep=keep_ms))[5]
+    assert (said in sentence and "others may keep copies" in sentence) == (keep_ms > 0)
+
+
+@pytest.mark.parametrize("given", ["5", "0d", "30", "-1d", "11y", "99999d", "1m", "\u0663d"])
+def test_an_invalid_retention_rule_is_refused(run, crew, given) -> None:
+    code, _, err = run(["new", "g", "--keep", given])
+    assert code == 2 and "Invalid retention" in err and not of(crew, "create_group")
+
+
+def test_an_accountable_group_keeps_its_messages(run, crew) -> None:
+    code, _, err = run("new g --kind accountable --keep 30d")
+    assert code == 2 and "evidence" in err and not of(crew, "create_group")
+
+
 def test_every_rule_has_its_words() -> None:
     for join in group_rules.JOIN_RULES:
         for remove, quorum in (("anyone", None), ("quorum", 12), ("admins", None)):
             rules = group_rules.completed_policy(join, remove, quorum, "admins", "strict")
             said = group_rules.policy_sentences(rules)
-            assert len(said) == 5 and not {join, remove} & set(said) and all(" " in one for one in said)
+            assert len(said) == 6 and not {join, remove} & set(said) and all(" " in one for one in said)
     assert "12 members" in group_rules.policy_sentences(group_rules.completed_policy(quorum=12))[1]
     for kind in ("join", "remove", "roles", "agreement"):
         with pytest.raises(group_rules.BadRules, match=r"unknown \w+ rule 'x.x1b'; choose"):

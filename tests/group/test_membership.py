@@ -42,7 +42,7 @@ from zerochat.group.membership import (
     votes_needed,
 )
 from zerochat.group.membership.resolve import ViewBuilder
-from zerochat.limits import MEMBERS_MAX
+from zerochat.limits import KEEP_MS_MAX, KEEP_MS_MIN, MEMBERS_MAX
 
 RULED_ANYONE = Policy(remove="anyone", quorum=0, roles="admins")
 
@@ -76,6 +76,9 @@ def test_default_policies():
         {"agreement": "loose"},
         {"remove": ""},
         {"quorum": "2"},
+        {"keep": KEEP_MS_MIN - 1},
+        {"keep": KEEP_MS_MAX + 1},
+        {"keep": -1},
         {"jury": "12"},
     ],
     ids=str,
@@ -83,6 +86,12 @@ def test_default_policies():
 def test_inconsistent_policies_are_rejected(change):
     with pytest.raises(Malformed):
         Book(FLAT, body={"policy": {**FLAT.body(), **change}})
+
+
+def test_a_retention_rule_is_in_genesis():
+    assert Book(Policy(keep=KEEP_MS_MIN)).view.policy.keep == KEEP_MS_MIN
+    with pytest.raises(Malformed, match="evidence"):
+        Book(Policy(keep=KEEP_MS_MIN), body={"accountability": "tlog"})
 
 
 def test_genesis_without_policy_is_rejected():

@@ -131,6 +131,7 @@ class Options(argparse.Namespace):
     list_open: bool
     revoke: str | None
     keepers: int
+    keep: int
     read_only: bool
     role: str
     words: str | None
@@ -461,6 +462,16 @@ def history_rule(text: str) -> str:
     try:
         return read_rule(text, int(time.time() * 1000))
     except BadHistory as error:
+        raise argparse.ArgumentTypeError(error.sentence()) from None
+
+
+def keep_rule(text: str) -> int:
+    """A retention such as `30d`, in ms; 0: `forever`."""
+    from zerochat.presentation.keep_rules import BadKeep, read_keep
+
+    try:
+        return read_keep(text)
+    except BadKeep as error:
         raise argparse.ArgumentTypeError(error.sentence()) from None
 
 

@@ -7,6 +7,7 @@ from zerochat.errors import (
     NotAMember,
     Retry,
 )
+from zerochat.group import retention
 from zerochat.group.effects import (
     ConnectionOffered,
     ConnectionUpdated,
@@ -35,6 +36,7 @@ from zerochat.group.inputs import (
     CancelJoin,
     ChangeLabel,
     ChangeRole,
+    ChooseRetention,
     Command,
     CreateGroup,
     CreateInvitation,
@@ -170,6 +172,8 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return decisions.verify(tx, reference, member, verified)
         case IgnoreMember(reference, member, ignored):
             return decisions.ignore(tx, reference, member, ignored)
+        case ChooseRetention(reference, rule):
+            return GroupChanged(retention.choose(tx, find_group(tx.agent, reference), rule))
         case SetTlogTerms():
             return terms.set_terms(tx, command)
         case SubmitTlogEntry():

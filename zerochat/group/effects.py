@@ -206,6 +206,19 @@ class DeleteLog(Struct, frozen=True):
     group: str
 
 
+class EraseContent(Struct, frozen=True):
+    """Erase the content of a group's posts and annotations with an earlier Lamport time than `before`: their bodies,
+    the words in the index, signed messages, drafts and receipts. In bounded slices, after the commit."""
+
+    group: str
+    before: int
+    ruled: int
+    """The same under the group's rule alone, which is not later."""
+    me: str
+    own_upto: int
+    """Our own events after this position are erased before `ruled` only: a member lacks them."""
+
+
 class StoreSignedMessage(Redacted, frozen=True):
     """Store a signed message of a stream (`evidence/messages.py`) for as long as the group: our own, for retransmission
     and proofs, or one that we have accepted."""
@@ -372,6 +385,7 @@ JournalEffect: TypeAlias = (
     | RefuteEvents
     | StoreReceipt
     | DeleteLog
+    | EraseContent
     | StoreSignedMessage
     | StoreStatement
     | StoreSignedAck
@@ -660,6 +674,7 @@ Effect: TypeAlias = (
     | RefuteEvents
     | StoreReceipt
     | DeleteLog
+    | EraseContent
     | StoreSignedMessage
     | StoreStatement
     | StoreSignedAck

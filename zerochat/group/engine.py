@@ -17,7 +17,7 @@ from zerochat.errors import (
     RemoteError,
     Retry,
 )
-from zerochat.group import clock_changes, commands, dispatch
+from zerochat.group import clock_changes, commands, dispatch, retention
 from zerochat.group.effects import (
     CommandDone,
     CommandFailed,
@@ -213,6 +213,7 @@ def _apply_started(tx: Transaction, started: Started) -> None:
         key_rotation=started.key_rotation,
         storage_rules=started.storage_rules,
         nearest=max(started.near_mediators, kind_of_host(started.pair.host) or AddressKind.PUBLIC),
+        keep_ms=started.keep_ms,
     )
     _start(tx, reach, started.web)
     if started.cover_traffic:
@@ -255,6 +256,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
     for link in list(tx.agent.joins):
         with tx.attempt():
             joiner.resume_join(tx, link)
+    retention.schedule(tx)
 
 
 def _start_group(tx: Transaction, name: str, group: Group) -> None:
@@ -362,6 +364,8 @@ def _run_timer(tx: Transaction, key: str) -> None:
     match kind:
         case TimerKind.WEB_RETRY:
             _retry_uri(tx, name)
+        case TimerKind.RETENTION:
+            retention.run_round(tx)
         case TimerKind.COVER_TRAFFIC:
             anti_entropy.send_cover_traffic(tx)
         case TimerKind.MEDIATOR:

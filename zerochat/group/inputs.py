@@ -149,6 +149,14 @@ class IgnoreMember(Struct, frozen=True):
     ignored: bool
 
 
+class ChooseRetention(Struct, frozen=True):
+    """Keep the content of this conversation here for so many ms, or as long as the group's rule says if that is
+    shorter; 0: as the group's rule says. `group/retention.py`."""
+
+    group: str
+    keep_ms: int
+
+
 class SendPost(Struct, frozen=True):
     group: str
     text: str
@@ -321,6 +329,7 @@ Command: TypeAlias = (
     | ChangeLabel
     | VerifyMember
     | IgnoreMember
+    | ChooseRetention
     | SendPost
     | DownloadFile
     | DeleteFile
@@ -381,6 +390,8 @@ class Started(Struct, frozen=True):
     """The daily disk quota of each member."""
     near_mediators: AddressKind = AddressKind.PUBLIC
     """The nearest kind of address that mediators of others may have although ours is not of that kind."""
+    keep_ms: int = 0
+    """How long content of all groups is kept here, ms; 0: for ever."""
 
 
 class ClockSet(Struct, frozen=True):

@@ -314,6 +314,12 @@ class FileProgress(Struct, frozen=True):
     file: str
 
 
+class ContentExpired(Struct, frozen=True):
+    """Content has expired and is erased here (`Group.retention`)."""
+
+    group: str
+
+
 class TlogTermsChanged(Struct, frozen=True):
     """The operator and the witnesses of a group's tlog have changed (`View.terms`)."""
 
@@ -392,6 +398,7 @@ Notification: TypeAlias = (
     | RecoveryEnded
     | Typing
     | FileProgress
+    | ContentExpired
     | TlogTermsChanged
     | TlogExtended
     | TlogStalled

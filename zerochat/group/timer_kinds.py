@@ -61,6 +61,8 @@ class TimerKind(StrEnum):
     """`sync/stale_profile.py`: request our own events."""
     RELAY = "relay"
     """`sync/relay.py`: ask others to relay."""
+    RETENTION = "retention"
+    """`retention.py`: have expired content erased."""
     RETRANSMIT = "retransmit"
     """`sync/acknowledgements.py`: the next retransmission."""
     SILENCE = "silence"

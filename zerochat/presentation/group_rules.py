@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from zerochat.errors import LocalError
 from zerochat.limits import MEMBERS_MAX
-from zerochat.presentation import history_rules
+from zerochat.presentation import history_rules, keep_rules
 from zerochat.rpc import GroupInfo, InvitationInfo, MemberInfo, PolicyInfo, VoteInfo
 from zerochat.terminal_text import Printable, printable_line
 
@@ -78,12 +78,14 @@ def completed_policy(
     agreement: str = "permissive",
     history: str = "all",
     keepers: int = 0,
+    keep_ms: int = 0,
 ) -> PolicyInfo:
-    """The policy, with defaults that depend on other rules. Raises BadRules or BadHistory."""
+    """The policy, with defaults that depend on other rules. Raises BadRules, BadHistory or BadKeep."""
     _one_of("join rule", join, JOIN_RULES)
     _one_of("role rule", roles, ROLE_RULES)
     _one_of("agreement rule", agreement, AGREEMENT_RULES)
     history_rules.check(history)
+    keep_rules.check_keep(keep_ms)
     if not 0 <= keepers <= history_rules.KEEPERS_MAX:
         raise BadRules(why=f"there can be 1 to {history_rules.KEEPERS_MAX} history keepers, or 0 for all members")
     if remove is None:
@@ -100,7 +102,14 @@ def completed_policy(
     if remove == "quorum" and not QUORUM <= quorum <= QUORUM_MAX:
         raise BadRules(why=f"the quorum must be {QUORUM} to {QUORUM_MAX}; for one member use the removal rule `anyone`")
     return PolicyInfo(
-        join=join, remove=remove, quorum=quorum, roles=roles, agreement=agreement, history=history, keepers=keepers
+        join=join,
+        remove=remove,
+        quorum=quorum,
+        roles=roles,
+        agreement=agreement,
+        history=history,
+        keepers=keepers,
+        keep=keep_ms,
     )
 
 
@@ -114,11 +123,13 @@ def keys_and_accountability(kind: str | None, keys: str | None) -> tuple[str, st
     return KINDS[kind]
 
 
-def check_accountability(accountability: str, keys: str) -> None:
-    """Raise BadRules for an invalid combination."""
+def check_accountability(accountability: str, keys: str, keep_ms: int = 0) -> None:
+    """Raise BadRules for an invalid combination. `keep_ms`: the retention rule; 0: none."""
     _one_of("accountability", accountability, tuple(_ACCOUNTABILITY))
     if accountability == "tlog" and keys not in SIGNING_KEYS:
         raise BadRules(why=f"a transparency log requires the keys `{SIGNING_KEYS[0]}`, not `{keys}`")
+    if accountability == "tlog" and keep_ms:
+        raise BadRules(why="an accountable group keeps its messages as evidence, so they cannot disappear")
 
 
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
@@ -149,7 +160,7 @@ def signing_warning(info: GroupInfo) -> str:
 
 
 def policy_sentences(policy: PolicyInfo) -> list[str]:
-    """The rules of a group without full stops: joining, removal, posting, agreement, history."""
+    """The rules of a group without full stops: joining, removal, posting, agreement, history, retention."""
     match policy.remove:
         case "anyone":
             removal = "every member can remove others"
@@ -163,6 +174,7 @@ def policy_sentences(policy: PolicyInfo) -> list[str]:
         _ROLES.get(policy.roles, policy.roles),
         _AGREEMENT.get(policy.agreement, policy.agreement),
         history_rules.policy_text(policy.history, policy.keepers),
+        keep_rules.policy_text(policy.keep),
     ]
 
 

@@ -119,6 +119,13 @@ class ConfirmedNotification(Struct, frozen=True, kw_only=True):
     """The positions after `after`, up to this one."""
 
 
+class ExpiredNotification(Struct, frozen=True):
+    """Messages have expired: those with an earlier Lamport time than `before` (UTC milliseconds) are erased here."""
+
+    group: str
+    before: int
+
+
 class RefutedNotification(Struct, frozen=True, kw_only=True):
     """Relayed events are no longer shown: the author has signed other events there, or it is undecided. Events that
     turn out to be the author's are delivered again."""

@@ -31,6 +31,9 @@ class PolicyInfo(Struct, frozen=True, kw_only=True):
     milliseconds)."""
     keepers: int = 0
     """The number of members that store the history for new members, those who joined first; 0: all members."""
+    keep: int = 0
+    """How long messages are kept, milliseconds; then all members erase them. 0: for ever. An hour to ten years; not
+    with a transparency log."""
 
 
 class VoteInfo(Struct, frozen=True, kw_only=True):
@@ -343,6 +346,7 @@ class CreateGroupParams(Struct, frozen=True):
     history: str = "all"
     keepers: int = 0
     accountability: str = "acks"
+    keep: int = 0
 
 
 class CreateInvitationParams(Struct, frozen=True):

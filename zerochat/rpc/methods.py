@@ -161,6 +161,7 @@ NOTIFICATIONS: dict[str, type[Struct]] = {
     "complete": completeness.CompleteNotification,
     "confirmed": completeness.ConfirmedNotification,
     "refuted": completeness.RefutedNotification,
+    "expired": completeness.ExpiredNotification,
     "validity_changed": completeness.ValidityNotification,
     "chain_difference": completeness.ChainDifferenceNotification,
     "backfill": completeness.BackfillNotification,

@@ -17,6 +17,7 @@ from zerochat.group.effects import (
     DeleteLog,
     Dial,
     Effect,
+    EraseContent,
     FreezeSignedAcks,
     JournalEffect,
     QueryTlog,
@@ -37,7 +38,7 @@ from zerochat.group.effects import (
     StoreTlogEntries,
 )
 from zerochat.group.event_log import lamport
-from zerochat.group.event_log.event import CONTROL, POST
+from zerochat.group.event_log.event import CONTROL, EXPIRED, POST
 from zerochat.group.inputs import HistoryRead, OwnEventsRead, Reconciled, TlogQueried
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import fork_detection
@@ -134,6 +135,8 @@ class Node(Struct):
                     if not effect.before:
                         self.acks[group, member] = effect
                     self.tlogs.store_ack(effect)
+            case EraseContent():
+                self._erase(effect)
             case StoreStatement() | FreezeSignedAcks() | StoreRejectedMessage():
                 pass
             case StoreTlog() | StoreTlogEntries() | StoreCheckpoint() | StoreBlob() | DeleteBlobs():
@@ -150,6 +153,19 @@ class Node(Struct):
                 self.acks = {key: one for key, one in self.acks.items() if key[0] != group}
                 self.tlogs.delete_group(group)
                 self.conflicts = {key: one for key, one in self.conflicts.items() if key[0] != group}
+
+    def _erase(self, effect: EraseContent) -> None:
+        """Erase content at once."""
+
+        def expires(group: str, author: str, seq: int, time: int) -> bool:
+            limit = effect.ruled if author == effect.me and seq > effect.own_upto else effect.before
+            return group == effect.group and time < limit
+
+        for at, row in enumerate(self.log):
+            if row.type not in CONTROL and expires(row.group, row.author, row.seq, row.lamport):
+                record = event_of(row.record).erased().record
+                self.log[at] = replace(row, type=EXPIRED, record=record, target="")
+        self.signed = [one for one in self.signed if not expires(one.group, one.author, one.upto, one.time)]
 
     def _compare(self, one: StoreConflictingMessage) -> None:
         stream = (kept.message for kept in self.signed if (kept.group, kept.author) == (one.group, one.author))

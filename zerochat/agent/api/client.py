@@ -97,6 +97,7 @@ class Client(ClientConnection):
         agreement: str = "permissive",
         history: str = "all",
         keepers: int = 0,
+        keep: int = 0,
     ) -> GroupInfo:
         info: GroupInfo = self.call(
             "create_group",
@@ -111,6 +112,7 @@ class Client(ClientConnection):
             agreement=agreement,
             history=history,
             keepers=keepers,
+            keep=keep,
         )
         return info
 

@@ -67,6 +67,7 @@ def policy_info(policy: Policy) -> PolicyInfo:
         agreement=policy.agreement,
         history=policy.history,
         keepers=policy.keepers,
+        keep=policy.keep,
     )
 
 

@@ -65,6 +65,8 @@ def notification_of(
             return "typing", group, rpc.TypingNotification(group, member, nick(group, member))
         case notifications.Delivered() | notifications.FileProgress() | notifications.TlogExtended():
             return None  # the file handlers send progress; clients request the state of the transparency log
+        case notifications.ContentExpired(group):
+            return "expired", group, rpc.ExpiredNotification(group, agent.groups[group].retention.erased_before)
         case notifications.TlogTermsChanged() | notifications.TlogStalled() | notifications.TlogSplit():
             method, params = _tlog_change(change, agent, nick)
             return method, change.group, params

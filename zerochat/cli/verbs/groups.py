@@ -15,6 +15,7 @@ from zerochat.cli.grammar import (
     envelope_option,
     group_argument,
     history_rule,
+    keep_rule,
     positive,
     yes_option,
 )
@@ -103,6 +104,7 @@ zerochat new news --keys pairwise-single --roles admins
 zerochat new board --kind signed
 zerochat new council --kind accountable
 zerochat new hikers --history last:50
+zerochat new hikers --keep 30d
 zerochat new hikers --envelope didcomm/v1
 """,
         run=new,
@@ -173,6 +175,14 @@ zerochat new hikers --envelope didcomm/v1
         help="number of members, the longest-standing ones, that store the history for new members; 0: all (default:"
         " %(default)s)",
     )
+    parser.add_argument(
+        "--keep",
+        type=keep_rule,
+        default=0,
+        metavar="TIME",
+        help="how long messages are kept, such as 12h, 30d or 4w; then all members erase them, though others may keep"
+        " copies (default: forever)",
+    )
     envelope_option(parser, "of the group")
 
 
@@ -185,8 +195,10 @@ def new(options: Options, out: Output) -> ExitCode:
         options.agreement,
         options.history_rule or "all",
         options.keepers,
+        options.keep,
     )
     keys, accountability = group_rules.keys_and_accountability(options.kind, options.keys)
+    group_rules.check_accountability(accountability, keys, rules.keep)
     with attached(options) as agent:
         group = agent.client.create_group(
             options.group,
@@ -200,6 +212,7 @@ def new(options: Options, out: Output) -> ExitCode:
             agreement=rules.agreement,
             history=rules.history,
             keepers=rules.keepers,
+            keep=rules.keep,
         )
         out.data(group, [group.id])
         narrate(f"Created the group {name_of(group.name)}. Invite others with `zerochat invite {quoted(group.name)}`.")
@@ -342,7 +355,7 @@ def _left_sentence(group: GroupInfo) -> str:
 
 
 def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
-    entry, exit_, writing, disagreement, history = group_rules.policy_sentences(group.policy)
+    entry, exit_, writing, disagreement, history, retention = group_rules.policy_sentences(group.policy)
     before = earlier_history(group)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
@@ -356,6 +369,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("posting", writing),
         ("member lists", disagreement),
         ("history", history),
+        ("retention", retention),
         ("keys", f"{group.keys}: {group_rules.keys_of(group)}"),
         ("path", f"{group.path}: {group_rules.path_of(group)}"),
         ("accountability", f"{group.accountability}: {group_rules.accountability_of(group)}"),

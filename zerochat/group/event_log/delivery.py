@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from zerochat.errors import Refused, RemoteError
+from zerochat.group import retention
 from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log import lamport
 from zerochat.group.event_log.event import (
     DELETE,
+    EXPIRED,
     POST,
     REMOVE,
     Event,
@@ -255,9 +257,12 @@ def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> N
 
 
 def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str) -> None:
-    """Store valid content, and apply it to the file catalogue."""
+    """Store valid content, and apply it to the file catalogue. Of expired content only the header is stored."""
+    event = retention.as_kept(tx, name, event)
     storage_quota.charge(tx, name, relayed_by or event.author, len(event.record))
     store_event(tx, name, event, late, relayed_by)
+    if event.is_erased:
+        return
     if event.type == POST:
         download.handle_post(tx, name, event)
     elif event.type == DELETE and relayed_by:
@@ -267,6 +272,9 @@ def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_
 
 
 def store_event(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str = "") -> None:
-    """Store a delivered event and notify the clients."""
-    row = name, event.id, event.author, event.seq, event.lamport, event.type, event.record, tx.now, late, relayed_by
-    tx.emit(StoreEvent(*row, target=target_of(event)), Notify(Delivered(name, event.id)))
+    """Store a delivered event and notify the clients, except of one without content."""
+    kind = EXPIRED if event.is_erased else event.type
+    row = name, event.id, event.author, event.seq, event.lamport, kind, event.record, tx.now, late, relayed_by
+    tx.emit(StoreEvent(*row, target=target_of(event)))
+    if not event.is_erased:
+        tx.emit(Notify(Delivered(name, event.id)))

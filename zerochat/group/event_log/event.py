@@ -53,6 +53,8 @@ MARK = "mark"
 """The field of a body that only its author can check (`sync/stale_profile.py`). It is not hashed, and stays when the
 content is erased."""
 MARK_CHARS_MAX = 16
+EXPIRED = "expired"
+"""In a log, the type of an event whose content was erased; its record has the one that its author gave it."""
 
 Id = Annotated[str, msgspec.Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
 Did = Annotated[str, msgspec.Meta(max_length=64, pattern="^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")]

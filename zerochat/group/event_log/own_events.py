@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from zerochat.group import retention
 from zerochat.group.event_log import delivery, lamport
 from zerochat.group.event_log.event import (
     CONC_MAX,
@@ -64,6 +67,7 @@ def append(tx: Transaction, name: str, kind: str, body: Mapping[str, Any]) -> Ev
         event = event.signed(group.seed)
         check_control(event, group.control)
     else:
+        event = replace(event, body={**event.body, **retention.salt(tx, group)})
         event = stale_profile.with_mark(group, event)
     event = parse_event(event.wire)  # an event that the others would reject must not enter our chain
     delivery.deliver(tx, name, event)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from zerochat.errors import Malformed, Refused, RemoteError
+from zerochat.group import retention
 from zerochat.group.effects import DuplicateEvent, Measure
 from zerochat.group.event_log import delivery, lamport
 from zerochat.group.event_log.event import (
@@ -119,6 +120,7 @@ def receive_event(tx: Transaction, name: str, sender: str, event: Event) -> None
     """Receive one event from `sender`. Raises RemoteError."""
     if event.group_id != name:
         raise Refused(why="an event of another group")
+    retention.check_received(tx, name, event)
     if event.is_control:
         if not delivery.receive_control(tx, name, sender, event):
             return
@@ -136,6 +138,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
         raise Malformed(why="sync: another group")
     _receive_reach(tx, name, sender, body.reach)
     lamport.adopt_peer_clock(tx, body.reach.at)
+    retention.confirm_clock(tx, body.reach.at)
     if not mediator_mail.goes_by_mail(tx, name, sender):  # a mediator may have held it for days
         tx.update_shown(name, sender, clock_ahead_ms=body.reach.at - tx.context.now)
     if body.head is not None and relayed_events.on_author_head(tx, name, sender, *body.head, body.start_seq):
@@ -213,6 +216,7 @@ def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> No
     """Receive the next event of another author's chain, from a member that we requested it from. Raises RemoteError."""
     if event.group_id != name:
         raise Refused(why="an event of another group")
+    retention.check_received(tx, name, event)
     if event.is_control and not delivery.receive_control(tx, name, sender, event):
         return
     group = tx.group(name)
@@ -252,6 +256,7 @@ def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> No
 def receive_reinstated(tx: Transaction, name: str, member: str, event: Event) -> None:
     """Receive a post that was rejected as a reader's, if this is one and it is valid by now. `member` relays it."""
     group = tx.group(name)
+    retention.check_received(tx, name, event)
     if reinstated_posts.is_wanted(group, event):
         relayed_by = "" if reinstated_posts.is_confirmed(group, event.author, event.seq) else member
         reinstated_posts.record(tx, name, event, valid=True)

@@ -92,7 +92,11 @@ def check_room(agent: Agent, group: Group, files: Sequence[File]) -> None:
 def add_posted(tx: Transaction, name: str, event: Event) -> None:
     """A post names files: add them, and fetch small ones."""
     group, named = tx.group(name), files_in(event.body)
-    fresh = {file.id: FileEntry(file, event.author, event.id, tx.now) for file in named if file.id not in group.files}
+    fresh = {
+        file.id: FileEntry(file, event.author, event.id, tx.now, event.lamport)
+        for file in named
+        if file.id not in group.files
+    }
     if not fresh:
         return
     # A file that is named again is not dropped to make room for the others.
@@ -192,9 +196,14 @@ def remove_files_of(tx: Transaction, name: str, author: str, post: str) -> None:
     """A post was deleted by its author: delete its files."""
     for key, one in list(tx.group(name).files.items()):
         if (one.event, one.author) == (post, author):
-            remove_file(tx, tx.group(name), key)
-            files = tx.group(name).files
-            tx.update_group(name, files={each: other for each, other in files.items() if each != key})
+            forget_file(tx, name, key)
+
+
+def forget_file(tx: Transaction, name: str, key: str) -> None:
+    """Delete the local copy and the entry."""
+    remove_file(tx, tx.group(name), key)
+    files = tx.group(name).files
+    tx.update_group(name, files={each: other for each, other in files.items() if each != key})
 
 
 def mark_deletion_relayed(tx: Transaction, name: str, author: str, post: str, seq: int) -> None:

@@ -3,6 +3,7 @@
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import GroupExists, LocalError
+from zerochat.group import retention
 from zerochat.group.effects import Notify
 from zerochat.group.event_log import delivery, own_events
 from zerochat.group.event_log.event import GENESIS, Event
@@ -10,7 +11,7 @@ from zerochat.group.inputs import CreateGroup
 from zerochat.group.key_modes import MODES
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.contact import new_identity, sign_possession, transport_public
-from zerochat.group.membership import check_control, resolve_view
+from zerochat.group.membership import TLOG, check_control, resolve_view
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Chain, EventLog, Group, Profile
 from zerochat.group.sync import anti_entropy
@@ -52,6 +53,8 @@ def found_group(tx: Transaction, reference: CreateGroup) -> Group:
         raise UnknownKeys(keys=reference.keys, known=", ".join(MODES))
     if reference.policy.error:
         raise UnfitPolicy(why=reference.policy.error)
+    if reference.policy.keep and profile.accountability == TLOG:
+        raise UnfitPolicy(why="a group with a transparency log keeps its messages as evidence")
     contact = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, seed), profile.envelope)
     now = max(1, tx.now)
     body = {
@@ -91,6 +94,7 @@ def found_group(tx: Transaction, reference: CreateGroup) -> Group:
     )
     tx.add_group(group)
     delivery.store_event(tx, group.id, genesis, late=False)
+    retention.schedule(tx)
     tx.set_timer(TimerKind.ANTI_ENTROPY, group.id, anti_entropy.INTERVAL_MS)
     if view.has_tlog:
         tx.set_timer(TimerKind.TLOG, group.id, START_DELAY_MS)

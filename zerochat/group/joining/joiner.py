@@ -20,6 +20,7 @@ from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
+from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import AllowClient, Dial, Disconnect
 from zerochat.group.event_log import delivery, lamport, own_events
@@ -427,7 +428,8 @@ def _receive_welcome(tx: Transaction, link: bytes, body: WelcomeBody) -> None:
         return
     accepted = {did: one for did, one in found.trust.attestations.items() if did == join.relationship.member}
     log = replace(found.log, lamport=max(found.log.lamport, known.log.lamport if known else 0))
-    tx.add_group(replace(found, log=log))
+    tx.add_group(replace(found, log=log, retention=known.retention if known else found.retention))
+    retention.schedule(tx)
     for event in events:
         delivery.store_event(tx, found.id, event, late=False)
     attestation.announce_forks(tx, found.id, {})

@@ -19,7 +19,7 @@ from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import DELETE, EDIT, POST, load_event
 from zerochat.group.inputs import CreateGroup
 from zerochat.group.joining import founding, vouchers
-from zerochat.group.membership import leave
+from zerochat.group.membership import Policy, leave
 from zerochat.group.messages.bodies import Content, Post
 from zerochat.group.notifications import ConversationMoved
 from zerochat.group.state import Agent, Group, Join, PrivateWith, Profile
@@ -99,7 +99,8 @@ def title(agent: Agent, label: str, within: str) -> str:
 def begin(tx: Transaction, shared: Group, member: str) -> Group:
     """Found the conversation with a member; no invitation is sent yet."""
     mine, theirs = shared.view.members[shared.me].label, shared.view.members[member].label
-    group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope))
+    policy = Policy(keep=shared.view.policy.keep)
+    group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope, policy=policy))
     private = PrivateWith(shared.id, member, theirs)
     return tx.update_group(group.id, name=title(tx.agent, theirs, shared.name), private=private)
 

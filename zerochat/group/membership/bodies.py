@@ -11,7 +11,7 @@ from zerochat.evidence.case import Rules
 from zerochat.evidence.witness import WITNESSES_MAX, WITNESSES_MIN
 from zerochat.group.event_log.event import ADD, GENESIS, TERMS, Did, Event
 from zerochat.group.links.contact import CONTACT_CHARS_MAX
-from zerochat.limits import MEMBERS_MAX
+from zerochat.limits import KEEP_MS_MAX, KEEP_MS_MIN, MEMBERS_MAX
 from zerochat.names import fault_of
 
 QUORUM_MIN, QUORUM_MAX = 2, MEMBERS_MAX
@@ -61,6 +61,7 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agreement: AgreementRule
     history: HistoryRule = "none"
     keepers: Annotated[int, msgspec.Meta(ge=0, le=KEEPERS_MAX)] = 0
+    keep: Annotated[int, msgspec.Meta(ge=0, le=KEEP_MS_MAX)] = 0
 
 
 class GenesisBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,7 +173,8 @@ def _read(event: Event, shape: type[_S]) -> _S:
 
 def _genesis(event: Event) -> GenesisBody:
     body = _read(event, GenesisBody)
-    policy_of(body.policy)
+    if policy_of(body.policy).keep and body.accountability == TLOG:
+        raise Malformed(why="genesis: a group with a transparency log keeps its messages as evidence")
     return body
 
 
@@ -278,6 +280,8 @@ class Policy(Struct, frozen=True):
     """The history that joiners may read: `none`, `all`, `last:N` posts, or posts since `since:T` (UTC ms)."""
     keepers: int = 0
     """How many members keep the history for the others: those who joined first; 0: all."""
+    keep: int = 0
+    """How long messages are kept, ms; then all members erase them (`group/retention.py`). 0: for ever."""
 
     @classmethod
     def default(cls, roles: RoleRule = "flat") -> Self:
@@ -296,6 +300,8 @@ class Policy(Struct, frozen=True):
             return "the history rule must be none, all, last:NUMBER or since:TIME"
         if not 0 <= self.keepers <= KEEPERS_MAX:
             return f"at most {KEEPERS_MAX} members keep the history"
+        if self.keep and not KEEP_MS_MIN <= self.keep <= KEEP_MS_MAX:
+            return "messages are kept for an hour to ten years, or for ever"
         return ""
 
     def body(self) -> dict[str, Any]:
@@ -305,7 +311,8 @@ class Policy(Struct, frozen=True):
 
 def policy_of(body: PolicyBody) -> Policy:
     """The rules in a genesis event. Raises Malformed where they do not fit together."""
-    policy = Policy(body.join, body.remove, body.quorum, body.roles, body.agreement, body.history, body.keepers)
+    rules = body.join, body.remove, body.quorum, body.roles, body.agreement, body.history, body.keepers, body.keep
+    policy = Policy(*rules)
     if policy.error:
         raise Malformed(why=f"genesis: {policy.error}")
     return policy

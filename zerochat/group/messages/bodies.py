@@ -348,6 +348,8 @@ def _is_id(value: object) -> TypeGuard[str]:
 def target_of(event: Event) -> str:
     """The key by which the log finds annotations: the id of a post, the digest of an accusation, `topic`, `pins` or
     `announce`; empty for other events."""
+    if event.is_erased:
+        return ""
     if event.type in (TOPIC, PINS, ANNOUNCE):
         try:
             content_of(event)

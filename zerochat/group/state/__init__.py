@@ -19,7 +19,7 @@ from zerochat.group.state.chains import (
 )
 from zerochat.group.state.external import AwaitedReceipt, BasicMessage, Connection, EndpointFailure, PeerQuery, PeerRef
 from zerochat.group.state.files import Download, FileEntry, FileState
-from zerochat.group.state.groups import Group, GroupState, Profile
+from zerochat.group.state.groups import Group, GroupState, Profile, Retention
 from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
 from zerochat.group.state.peers import Links, Mailbox, Peer, RateLimit, RelationshipOffer, StoredAtMediator
 from zerochat.group.state.private import Consent, PrivateInvitation, PrivateWith, Voucher
@@ -90,6 +90,7 @@ __all__ = [
     "ReinstatedPosts",
     "RelationshipOffer",
     "ReorderBuffer",
+    "Retention",
     "StartEvent",
     "StoredAtMediator",
     "Stream",

@@ -45,6 +45,10 @@ class Agent(Struct, frozen=True):
     """Whether typing indicators and read receipts are on."""
     key_rotation: KeyRotation = KeyRotation()
     """When sender keys are replaced, in groups whose keys sign."""
+    keep_ms: int = 0
+    """How long content of all groups is kept here, ms; 0: for ever, or as a group's rule says."""
+    trusted_time: int = 0
+    """Up to when our clock was believed in the last round of `retention.py`, UTC ms; 0: there was none."""
     joiner_links: dict[bytes, bytes] = field(default_factory=dict)
     """Joiners that answered by mail and that we dialled: our link to each, and the link of its invitation. Not kept
     over a restart."""

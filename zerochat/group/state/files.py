@@ -50,6 +50,8 @@ class FileEntry(Struct, frozen=True):
     """The id of the post."""
     at: int
     """When the post was received, UTC ms."""
+    lamport: int = 0
+    """The Lamport time of the post; 0: unknown."""
     state: FileState = "offered"
     stored_parts: int = 0
     """How many parts are on disk, from the first on."""

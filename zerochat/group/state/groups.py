@@ -34,6 +34,15 @@ class Profile(Struct, frozen=True):
     envelope: str = "didcomm/v2"
 
 
+class Retention(Struct, frozen=True):
+    """The retention of a group's content (`group/retention.py`)."""
+
+    choice: int = 0
+    """The user's choice for this conversation, ms; 0: none."""
+    erased_before: int = 0
+    """Content with an earlier Lamport time is erased here."""
+
+
 class Group(Redacted, frozen=True):
     """One group, as this member sees it: a record for each part of the protocol."""
 
@@ -63,6 +72,7 @@ class Group(Redacted, frozen=True):
     sync: SyncState = SyncState()
     streams: SignedStreams = SignedStreams()
     tlogs: Tlogs = Tlogs()
+    retention: Retention = Retention()
     files: dict[str, FileEntry] = field(default_factory=dict)
     """The files that were posted, by id."""
 

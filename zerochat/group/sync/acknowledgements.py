@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group import effects
+from zerochat.group import effects, retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify, ReadOwnEvents
 from zerochat.group.event_log.event import load_event
@@ -341,7 +341,7 @@ def send_retransmission(
     tx: Transaction, name: str, member: str, records: Iterable[bytes], messages: Sequence[tuple[int, bytes]]
 ) -> None:
     """The journal has read our own events and stream messages: send them to the member that lacks them."""
-    events = [load_event(record) for record in records]
+    events = retention.for_others(tx, name, map(load_event, records))
     upto = events[-1].seq if events else 0
     if tx.group(name).mode.signs:
         upto = publisher.retransmit(tx, name, member, events, messages)

@@ -12,9 +12,10 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from zerochat.errors import Refused
+from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, Notify, StoreEvent
-from zerochat.group.event_log.event import Event
+from zerochat.group.event_log.event import EXPIRED, Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.links import mediator_mail, storage_quota
 from zerochat.group.membership import may_post
@@ -202,7 +203,7 @@ def _rules(group: Group) -> tuple[str, str]:
 
 def _is_full_history(group: Group) -> bool:
     """Whether the rules allow us the full history."""
-    return _rules(group) == ("all", "all")
+    return _rules(group) == ("all", "all") and not group.view.policy.keep
 
 
 def _choose_peer(tx: Transaction, name: str, progress: BackfillProgress) -> str | None:
@@ -323,6 +324,8 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
     stored_bytes = stored = 0
     for event in events:
         fault = _fault(group, first, before, event) if record else "HistoryOfOtherAuthor"
+        if retention.is_premature(tx, name, event):
+            fault = fault or "ContentMissing"
         if contradicts_signed(signed, event) or event.lamport >= lamport:
             fault = fault or "HistoryContradicted"
         anchored, lamport = anchored or event.seq + 1 in signed, event.lamport
@@ -347,9 +350,11 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
                 start=ChainStart.UNANNOUNCED,
             )
         if not event.is_control and may_post(group.view, author, event.seq):
-            stored_bytes, stored = stored_bytes + len(event.record), stored + 1
-            row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
-            tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(event)))
+            kept = retention.as_kept(tx, name, event)
+            stored_bytes, stored = stored_bytes + len(kept.record), stored + 1
+            kind = EXPIRED if kept.is_erased else kept.type
+            row = (kept.id, author, kept.seq, kept.lamport, kind, kept.record, now)
+            tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(kept)))
             read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Malformed, Refused
+from zerochat.group import retention
 from zerochat.group.effects import Notify, ReadHistory
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event, load_event
@@ -194,7 +195,7 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
     rate_limits.charge_work(tx, name, member, PAGE_WORK_US + RANGE_WORK_US * len(body.ranges))
     ranges = tuple((author, after, upto) for author, after, upto in body.ranges if group.view.known(author))
     limit = min(body.limit, RUN_EVENTS_MAX if body.backwards else RESPONSE_EVENTS_MAX)
-    rules = (group.view.policy.history, requester.history)
+    rules = retention.history_rules(tx, name, requester.history)
     pages = body.pages if body.backwards else 1
     tx.emit(ReadHistory(name, member, message.id, ranges, body.backwards, limit, requester.joined, rules, 0, pages))
 
@@ -207,7 +208,7 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
         return
     withheld = attestation.withheld_events(group)
     read = list(map(load_event, result.records))
-    events = [event for event in read if event.id not in withheld]
+    events = retention.for_others(tx, group.id, (event for event in read if event.id not in withheld))
     if result.backwards:  # consecutive events of one author are encoded compactly
         events.sort(key=lambda event: (event.author, event.seq))
     body = {"group": group.id, "more": result.more, "page": result.page, "runs": write_runs(events, group.me)}
@@ -228,7 +229,7 @@ def _read_next_page(tx: Transaction, result: HistoryRead, ranges: Ranges) -> Non
     if requester is None or result.member in group.trust.quarantine:
         raise Refused(why="a history request by a non-member")
     rate_limits.charge_work(tx, group.id, result.member, PAGE_WORK_US + RANGE_WORK_US * len(ranges))
-    rules = (group.view.policy.history, requester.history)
+    rules = retention.history_rules(tx, group.id, requester.history)
     page, pages, joined = result.page + 1, result.pages, requester.joined
     place = result.group, result.member, result.thread
     tx.emit(ReadHistory(*place, tuple(ranges), True, RUN_EVENTS_MAX, joined, rules, page, pages))

@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, keep_rules
 from zerochat.presentation.history_rules import rule_text
 from zerochat.rpc import CreateGroupParams, PolicyInfo
 from zerochat.terminal_text import Printable, printable
@@ -41,6 +41,7 @@ KEYS_ABOUT = {
 QUORUMS = (2, 3, 5)
 HISTORIES = ("all", "last:50", "last:500", "none")
 KEEPERS = ("0", "3", "5", "10")
+KEEPS = (keep_rules.FOREVER, "1d", "1w", "30d", "365d")
 
 
 def history_text(rule: str) -> str:
@@ -51,6 +52,11 @@ def history_text(rule: str) -> str:
 def keepers_text(count: str) -> str:
     """The display text of the number of history keepers."""
     return "all members" if count == "0" else f"the {count} longest-standing members"
+
+
+def keep_text(rule: str) -> str:
+    """The display text of a retention rule."""
+    return keep_rules.policy_text(keep_rules.read_keep(rule)).partition(", ")[0]
 
 
 class CreateDialog(Dialog[None]):
@@ -86,6 +92,7 @@ class CreateDialog(Dialog[None]):
         self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-description")
         self._history = Choice("history", HISTORIES, history_text, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
+        self._keep = Choice("messages", KEEPS, keep_text, id="rule-keep")
         self._more = Button(Content("More…"), id="more", compact=True)
         self._error_text = Static(id="error-text")
         self._hint = Static(classes="hint")
@@ -98,7 +105,7 @@ class CreateDialog(Dialog[None]):
             with Vertical(id="rules"):
                 yield Static(Content("These rules can never be changed. Use the arrow keys:"), classes="hint")
                 yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
-                yield from (self._history, self._keepers)
+                yield from (self._history, self._keepers, self._keep)
             yield self._error_text
             yield self._hint
 
@@ -128,6 +135,7 @@ class CreateDialog(Dialog[None]):
             agreement=other.get("agreement", self._agreement.value),
             history=self._history.value,
             keepers=int(self._keepers.value),
+            keep_ms=keep_rules.read_keep(self._keep.value),
         )
 
     def _rule(self, number: int, **other: str) -> str:
@@ -192,6 +200,7 @@ class CreateDialog(Dialog[None]):
             agreement=policy.agreement,
             history=policy.history,
             keepers=policy.keepers,
+            keep=policy.keep,
         )
         try:
             await self._create(params)

@@ -46,11 +46,18 @@ def list_groups(context: Context[rpc.NoParams]) -> list[rpc.GroupInfo]:
 def create_group(context: Context[rpc.CreateGroupParams]) -> CreateGroup:
     params = context.params
     rules = group_rules.completed_policy(
-        params.join, params.remove, params.quorum, params.roles, params.agreement, params.history, params.keepers
+        params.join,
+        params.remove,
+        params.quorum,
+        params.roles,
+        params.agreement,
+        params.history,
+        params.keepers,
+        params.keep,
     )
     if params.keys not in MODES:
         raise BadRequest(why=f"unknown keys {params.keys[:32]!a}; choose {', '.join(MODES)}")
-    group_rules.check_accountability(params.accountability, params.keys)
+    group_rules.check_accountability(params.accountability, params.keys, params.keep)
     policy = Policy(**to_builtins(rules))
     envelope = check_envelope(params.envelope)
     return CreateGroup(params.group, context.agent.label, envelope, params.keys, policy, params.accountability)

@@ -1,0 +1,295 @@
+"""Retention: expired content is erased everywhere, and the log stays complete and verifiable."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.cut_world import Cut
+from zerochat.errors import Refused
+from zerochat.group import retention
+from zerochat.group.effects import CommandDone, CommandFailed, EraseContent
+from zerochat.group.event_log import receiving
+from zerochat.group.event_log.event import CONTROL, EXPIRED, POST, load_event
+from zerochat.group.inputs import ChooseRetention, CreateGroup
+from zerochat.group.membership import Policy
+from zerochat.group.notifications import ContentExpired, DifferenceFound, EventsRefuted, ForkDetected
+from zerochat.group.sync import stale_profile
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+RULE = Policy(keep=HOUR)
+
+
+class Keeping(Cut):
+    """Members of a group with a retention rule, of whom some are away for a while."""
+
+    def __init__(self, members=3, policy=RULE, keys="pairwise-multi"):
+        self.keys = keys
+        super().__init__(members, policy)
+
+    def run_command(self, name, command):
+        if isinstance(command, CreateGroup):
+            command = replace(command, keys=self.keys)
+        return super().run_command(name, command)
+
+    def part(self, *names):
+        """These cannot be reached by others."""
+        others = self.nodes.keys() - set(names)
+        self.deaf |= {frozenset({name, other}) for name in names for other in others}
+
+    def meet(self):
+        self.deaf.clear()
+
+    def group(self, name):
+        return self.nodes[name].agent.groups[self.id]
+
+    def rows(self, name, type_):
+        return [row for row in self.nodes[name].log if row.type == type_]
+
+    def expired(self, name):
+        return {row.id for row in self.rows(name, EXPIRED)}
+
+    def is_complete(self, *names):
+        """Whether these have the same log, in which nothing is missing."""
+        logs = [{row.id for row in self.nodes[name].log} for name in names]
+        heads = [
+            {did: chain.head_id for did, chain in self.group(name).log.chains.items() if chain.seq} for name in names
+        ]
+        gaps = [gap for name in names for gap in self.group(name).sync.gaps]
+        return all(log == logs[0] for log in logs) and all(one == heads[0] for one in heads) and not gaps
+
+    def suspicions(self):
+        """Notifications that accuse a member."""
+        found = [notice for notices in self.notices.values() for notice in notices]
+        refuted = [notice for notice in found if isinstance(notice, EventsRefuted) and notice.relayed_by]
+        return [*refuted, *(notice for notice in found if isinstance(notice, DifferenceFound | ForkDetected))]
+
+
+@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single", "sender-key"])
+def test_content_expires_for_all_and_the_log_stays_complete(keys):
+    world = Keeping(keys=keys)
+    world.bring_in("n1", "n2")
+    posts = world.post("n0", "one") + world.post("n1", "two")
+    world.run(for_ms=HOUR // 2)
+    assert world.texts("n2") == ["one", "two"]
+    late = world.post("n2", "three")
+    world.run(for_ms=HOUR * 3 // 4)
+    for name in world.nodes:
+        assert world.texts(name) == ["three"] and world.expired(name) == set(posts)
+        assert not any(text in row.record for row in world.nodes[name].log for text in (b"one", b"two"))
+        assert all(load_event(row.record).id == row.id for row in world.nodes[name].log)
+        assert [one.group for one in world.notices[name] if isinstance(one, ContentExpired)]
+    world.run(for_ms=HOUR)
+    assert world.expired("n1") == {*posts, *late} and world.is_complete("n0", "n1", "n2")
+    assert not any(one.key for node in world.nodes.values() for one in node.signed)
+    assert not world.suspicions()
+
+
+@pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key"])
+def test_a_member_that_was_away_gets_the_places_and_no_content(keys):
+    world = Keeping(keys=keys)
+    world.bring_in("n1", "n2")
+    world.part("n2")
+    missed = world.post("n0", "one", "two")
+    world.run(for_ms=3 * HOUR)
+    world.post("n0", "three")
+    world.run(for_ms=10_000)
+    assert not {row.id for row in world.nodes["n2"].log} & set(missed)
+    world.meet()
+    world.run(for_ms=HOUR // 4)
+    assert world.expired("n2") == set(missed) and world.texts("n2") == ["three"]
+    assert world.is_complete("n0", "n1", "n2") and not world.suspicions()
+    world.post("n0", "four")
+    world.run(for_ms=20_000)
+    assert world.texts("n2") == ["three", "four"]
+
+
+def test_expired_events_of_an_absent_author_come_from_others():
+    world = Keeping(members=4)
+    world.bring_in("n1", "n2", "n3")
+    world.part("n2")
+    missed = world.post("n0", "one", "two")
+    world.run(for_ms=3 * HOUR)
+    world.kill("n0")
+    world.deaf = {pair for pair in world.deaf if "n0" in pair}
+    world.run(for_ms=HOUR // 2)
+    assert world.expired("n2") == set(missed)
+    assert not world.group("n2").sync.gaps and not world.suspicions()
+
+
+@pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key"])
+def test_a_new_member_gets_nothing_that_has_expired(keys):
+    world = Keeping(keys=keys)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=2 * HOUR)
+    world.post("n1", "two")
+    world.bring_in("n2")
+    world.run(for_ms=60_000)
+    assert world.texts("n2") == ["two"] and not world.expired("n2")
+    assert not world.group("n2").sync.gaps
+
+
+def test_content_is_not_taken_away_before_its_time():
+    world = Keeping()
+    world.bring_in("n1")
+    world.part("n1")
+    world.post("n0", "one")
+    (row,) = world.rows("n0", POST)
+    event = load_event(row.record)
+    tx = world.tx("n1")
+    with pytest.raises(Refused, match="before its time"):
+        receiving.receive_event(tx, world.id, world.did("n0"), event.erased())
+    receiving.receive_event(tx, world.id, world.did("n0"), event)
+    world.now += HOUR
+    tx = world.tx("n1")
+    receiving.receive_event(tx, world.id, world.did("n0"), event.erased())
+    assert tx.group(world.id).chain(world.did("n0")).head_id == event.id
+
+
+def test_without_a_rule_content_is_never_taken_away():
+    world = Keeping(policy=Policy())
+    world.bring_in("n1")
+    world.part("n1")
+    world.post("n0", "one")
+    (row,) = world.rows("n0", POST)
+    world.now += 365 * DAY
+    with pytest.raises(Refused, match="before its time"):
+        receiving.receive_event(world.tx("n1"), world.id, world.did("n0"), load_event(row.record).erased())
+
+
+def test_expired_content_that_arrives_late_is_stored_without_content():
+    world = Keeping()
+    world.bring_in("n1")
+    world.part("n1")
+    world.post("n0", "one")
+    event = load_event(world.rows("n0", POST)[0].record)
+    world.run(for_ms=2 * HOUR)
+    tx = world.tx("n1")
+    retention.run_round(tx)
+    receiving.receive_event(tx, world.id, world.did("n0"), event)
+    world.perform("n1", tx)
+    assert world.expired("n1") == {event.id} and b"one" not in world.rows("n1", EXPIRED)[0].record
+
+
+def test_the_answers_to_others_have_no_expired_content_before_the_round():
+    world = Keeping()
+    world.bring_in("n1")
+    world.post("n0", "one")
+    event = load_event(world.rows("n0", POST)[0].record)
+    tx = world.tx("n0")
+    assert retention.for_others(tx, world.id, [event]) == [event]
+    tx.update_agent(trusted_time=world.now + 2 * HOUR)
+    tx.context = replace(tx.context, now=world.now + 2 * HOUR)
+    assert retention.for_others(tx, world.id, [event]) == [event.erased()]
+
+
+def test_a_choice_counts_for_our_own_disk_alone():
+    world = Keeping(policy=Policy())
+    world.bring_in("n1", "n2")
+    posts = world.post("n0", "one") + world.post("n1", "two")
+    assert isinstance(world.run_command("n0", ChooseRetention(world.id, HOUR)), CommandDone)
+    world.run(for_ms=2 * HOUR)
+    assert world.expired("n0") == set(posts) and world.texts("n1") == ["one", "two"]
+    assert world.is_complete("n0", "n1", "n2") and not world.suspicions()
+    tx = world.tx("n0")
+    events = [load_event(row.record) for row in world.rows("n0", EXPIRED)]
+    assert events and not retention.for_others(tx, world.id, events), "others ask members that still have it"
+
+
+def test_under_a_choice_alone_our_posts_stay_until_all_have_them():
+    world = Keeping(policy=Policy())
+    world.bring_in("n1", "n2")
+    world.part("n2")
+    world.run_command("n0", ChooseRetention(world.id, HOUR))
+    world.post("n0", "one")
+    theirs = world.post("n1", "two")
+    world.run(for_ms=2 * HOUR)
+    assert world.texts("n0") == ["one"] and world.expired("n0") == set(theirs)
+    world.meet()
+    world.run(for_ms=HOUR // 2)
+    assert world.texts("n0") == [] and world.texts("n2") == ["one", "two"]
+
+
+def test_the_shortest_rule_counts():
+    world = Keeping(policy=Policy(keep=2 * HOUR))
+    agent, group = world.nodes["n0"].agent, world.group("n0")
+    assert retention.keep_ms(agent, group) == 2 * HOUR
+    assert retention.keep_ms(replace(agent, keep_ms=HOUR), group) == HOUR
+    assert retention.keep_ms(replace(agent, keep_ms=DAY), group) == 2 * HOUR
+    chosen = replace(group, retention=replace(group.retention, choice=HOUR))
+    assert retention.keep_ms(replace(agent, keep_ms=DAY), chosen) == HOUR
+    assert retention.keep_ms(agent, replace(chosen, view=replace(group.view, has_tlog=True))) == 0
+
+
+def erased_before(tx):
+    return [effect.before for effect in tx.effects if isinstance(effect, EraseContent)]
+
+
+def round_at(world, now):
+    tx = world.tx("n0")
+    tx.context = replace(tx.context, now=now)
+    retention.run_round(tx)
+    world.nodes["n0"].agent = tx.agent
+    return tx
+
+
+def test_a_clock_that_is_a_year_ahead_erases_a_day_at_a_time():
+    world = Keeping()
+    world.bring_in("n1")
+    world.post("n1", "one")
+    world.run(for_ms=10_000)
+    begun = world.nodes["n0"].agent.trusted_time or world.now
+    (first,) = erased_before(round_at(world, world.now + 365 * DAY))
+    assert first <= begun + DAY
+    (second,) = erased_before(round_at(world, world.now + 365 * DAY))
+    assert second == first + DAY
+
+
+def test_a_members_time_confirms_the_clock():
+    world = Keeping()
+    round_at(world, world.now)
+    tx = world.tx("n0")
+    tx.context = replace(tx.context, now=world.now + 30 * DAY)
+    retention.confirm_clock(tx, world.now + 400 * DAY)
+    assert tx.agent.trusted_time == world.now + 30 * DAY, "no member makes our clock run ahead"
+
+
+def test_our_own_posts_do_not_confirm_the_clock():
+    world = Keeping()
+    round_at(world, world.now)
+    begun, world.now = world.now, world.now + 365 * DAY
+    world.run_command("n0", ChooseRetention(world.id, HOUR))
+    world.post("n0", "one")
+    (first,) = erased_before(round_at(world, world.now))
+    assert first <= begun + DAY
+
+
+def test_our_own_expired_posts_carry_our_mark():
+    world = Keeping()
+    world.post("n0", "one")
+    event = load_event(world.rows("n0", POST)[0].record)
+    assert stale_profile.is_ours(world.group("n0"), event.erased())
+    assert not stale_profile.is_ours(world.group("n0"), replace(event.erased(), lamport=event.lamport + 1))
+
+
+def test_posts_of_equal_text_have_different_hashes():
+    world = Keeping()
+    world.post("n0", "yes", "yes")
+    first, second = (load_event(row.record) for row in world.rows("n0", POST))
+    assert first.body_hash != second.body_hash and first.body["salt"] != second.body["salt"]
+
+
+def test_membership_events_stay():
+    world = Keeping()
+    world.bring_in("n1")
+    before = [row for row in world.nodes["n0"].log if row.type in CONTROL]
+    world.run(for_ms=3 * HOUR)
+    assert [row for row in world.nodes["n0"].log if row.type in CONTROL] == before
+
+
+def test_a_group_with_a_transparency_log_has_no_rule():
+    world = Keeping(policy=Policy())
+    command = CreateGroup("board", "n0", "didcomm/v2", "sender-key", RULE, "tlog")
+    world.keys = "sender-key"
+    answer = world.run_command("n0", command)
+    assert isinstance(answer, CommandFailed) and "evidence" in answer.error.sentence()
