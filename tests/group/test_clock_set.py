@@ -215,7 +215,7 @@ def test_deadlines_of_another_clock_are_capped(world):
     (name,), far = tx.agent.groups, world.now + YEAR_MS
     member = world.group("n0").me
     haul = Download(member, 0, 1, 1, timeout_at=far, requested_at=far, since=far)
-    holding = FileEntry(File("r" * 43, 1, "a file"), member, "e" * 43, world.now, "getting", download=haul)
+    holding = FileEntry(File("r" * 43, 1, "a file"), member, "e" * 43, world.now, state="getting", download=haul)
     unheard = {member: ReinstatedPosts({1: "e"}, 3, far)}
     tx.update_sync(name, pull_requests={member: PullRequest("t", (), far)}, reinstated_posts=unheard)
     tx.update_group(name, files={"f": holding})

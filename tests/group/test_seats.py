@@ -88,8 +88,10 @@ def test_a_branch_competes_with_itself(monkeypatch):
     book.add("c", "x", seen)
     book.add("d", "y", seen)
     book.add("c", "z", seen)
-    assert {did("x"), did("y")} < book.view.members.keys() and len(book.view.members) == 8
-    assert sum(did(f"s{number}") in book.view.members for number in range(6)) + (did("z") in book.view.members) == 2
+    inside = {
+        name for name in ("y", "x", "z", *(f"s{number}" for number in range(6))) if did(name) in book.view.members
+    }
+    assert len(book.view.members) == 8 and "y" in inside and inside & {"x", "z"} and len(inside - {"x", "y", "z"}) <= 2
 
 
 def test_without_a_seat_is_for_good(monkeypatch):

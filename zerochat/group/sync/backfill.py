@@ -350,11 +350,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
                 start=ChainStart.UNANNOUNCED,
             )
         if not event.is_control and may_post(group.view, author, event.seq):
-            kept = retention.as_kept(tx, name, event)
-            stored_bytes, stored = stored_bytes + len(kept.record), stored + 1
-            kind = EXPIRED if kept.is_erased else kept.type
-            row = (kept.id, author, kept.seq, kept.lamport, kind, kept.record, now)
-            tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(kept)))
+            stored_bytes, stored = stored_bytes + _store(tx, name, event, by), stored + 1
             read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)
@@ -371,6 +367,15 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         )
         tx.update_log(name, chains={**group.log.chains, author: replace(chain, backfill=backfill)}, lamport=read)
     return received
+
+
+def _store(tx: Transaction, name: str, event: Event, by: str) -> int:
+    """Store a post of the history, relayed by this member if it is unconfirmed; the bytes of its record."""
+    kept = retention.as_kept(tx, name, event)
+    kind = EXPIRED if kept.is_erased else kept.type
+    row = (kept.id, kept.author, kept.seq, kept.lamport, kind, kept.record, tx.now)
+    tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(kept)))
+    return len(kept.record)
 
 
 def prepend(tx: Transaction, name: str, by: str, author: str, events: Sequence[Event]) -> int:
