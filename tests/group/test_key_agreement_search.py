@@ -119,7 +119,8 @@ def test_a_heal_is_needed(monkeypatch):
 @pytest.mark.sim
 @pytest.mark.keys
 def test_eager_and_lazy_adoption_agree(budget):
-    """The same people do the same; only when they adopt updates differs."""
+    """Members that adopt at once and members that adopt before they speak keep the same promises, restored at every
+    boundary."""
     for number in range(budget(4)):
         for eager in (False, True):
             model = Model(number, eager=eager, crashes=1.0).run()

@@ -339,7 +339,7 @@ class Model:
         """The same event with a direct message that is left out, or has a secret of its own."""
         victim = self.random.choice(sorted(directs.messages))
         messages = dict(directs.messages)
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.5 and len(messages) > 1:
             del messages[victim]
         else:
             context = pair_context(self.book.id, event.author, victim)

@@ -54,13 +54,15 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
     """Follow the author by one event, whose signature is checked. `direct`: our direct message; None: there is none, or
     it cannot be had.
 
-    Raises Refused for an event out of order or by a non-member, Unauthentic for a foreign direct message.
+    The caller waits for the events between the author's last one and this one while they can still be had. Raises
+    Refused for an event by a non-member or one that is here already, Unauthentic for a foreign direct message.
     """
     author, audience = event.author, membership.at(event.control)
     if event.group != keys.group or author == keys.me or author not in audience:
         raise Refused(why="a key event of another group or by a non-member")
-    if event.number != keys.numbers.get(author, event.number - 1) + 1:
-        raise Refused(why="a key event out of order")
+    before = keys.numbers.get(author, event.number - 1)
+    if event.number <= before:
+        raise Refused(why="a key event that is here already")
     if event.prekey:
         check_x25519_public(event.prekey)
         left = keys.channels.get(author)
@@ -71,6 +73,8 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
 
     # Asking again at each event would make two members with a broken channel answer each other for ever.
     was_lost = author in keys.numbers and author not in keys.ratchets
+    if event.number > before + 1:
+        keys = replace(keys, ratchets={one: kept for one, kept in keys.ratchets.items() if one != author})
     sent = is_sent(keys, event, membership)
     opened = _open(keys, event, direct) if sent and direct is not None else None
     if opened is not None:
