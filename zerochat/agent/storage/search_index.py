@@ -31,13 +31,22 @@ from zerochat.presentation.search_text import fold, spaced
 POSITIONS_PER_MS: Final = 512
 """Positions per millisecond; further posts take those of the next one."""
 POSITION_MAX: Final = (1 << 62) - 1
-INDEX_SCHEMA: Final = """
+INDEX_BLOCK_BYTES: Final = 4_000
+"""Size of a block of the index. One of the default size, 4,050 bytes, does not fit a page, of which the cipher takes 32
+bytes, and spills into a second one."""
+INDEX_MEMORY_BYTES: Final = 8 << 20
+"""Size of the terms of one transaction that are collected in memory; more are written in several segments."""
+INDEX_MERGE: Final = 8
+"""Segments of one level at which merging begins. The default of 4 writes each term half as often again."""
+INDEX_SCHEMA: Final = f"""
 CREATE VIRTUAL TABLE words USING fts5(
-    marks, text, content = '', contentless_delete = 1,
+    text, marks, content = '', contentless_delete = 1,
     tokenize = "unicode61 remove_diacritics 0 categories 'L* M* N* Co So'"
 );
+INSERT INTO words (words, rank) VALUES
+    ('pgsz', {INDEX_BLOCK_BYTES}), ('hashsize', {INDEX_MEMORY_BYTES}), ('automerge', {INDEX_MERGE});
 CREATE TABLE indexed_posts (position INTEGER PRIMARY KEY, seq INTEGER NOT NULL UNIQUE) STRICT;
-"""
+"""  # noqa: S608  # only numbers are inserted
 FIND: Final = """
 SELECT indexed_posts.position, indexed_posts.seq
 FROM words CROSS JOIN indexed_posts ON indexed_posts.position = words.rowid
@@ -137,8 +146,8 @@ def index(
     if text:
         position = before if before is not None else _take_position(db, seq, lamport)
         marks = [mark("g", group), mark("a", author), *(mark("t", did) for did in mentioned)]
-        row = (position, " ".join(marks), spaced(fold(text)))
-        db.execute("INSERT INTO words (rowid, marks, text) VALUES (?, ?, ?)", row)
+        row = (position, spaced(fold(text)), " ".join(marks))
+        db.execute("INSERT INTO words (rowid, text, marks) VALUES (?, ?, ?)", row)
 
 
 def _take_position(db: apsw.Connection, seq: int, lamport: int) -> int:
