@@ -26,6 +26,7 @@ from zerochat.group.membership import (
     genesis_of,
     heads_of,
     label_free,
+    log_of,
     may_add,
     may_change_role,
     may_label,
@@ -706,8 +707,21 @@ def test_second_addition_counts_though_the_first_is_void():
     assert did("e") in book.view.former, "void: a was removed before it added c"
     event = book.make("b", ADD, book.addition("b", "e"), [removal], lamport=void.lamport + 1)
     check_control(event, book.control)
-    grown, view = extend_control(dict(book.control), event)
+    log_of(book.control).view()  # to which the event is applied
+    grown, view = extend_control(book.control, event)
     assert did("e") in view.members and view == ViewBuilder.of(grown).view(heads_of(grown))
+
+
+def test_what_depends_on_a_void_transfer_is_void():
+    book = Book(ADMINS, members="bc")
+    seen = book.heads()
+    transfer = book.role("a", "b", "owner", seen, after=1)
+    book.leave("b", seen)
+    event = book.make("b", ROLE, {"member": did("a"), "role": "admin", "after": 1}, [transfer], lamport=9)
+    check_control(event, book.control)
+    log_of(book.control).view()  # to which the event is applied
+    grown, view = extend_control(book.control, event)
+    assert view.members[did("a")].role == "owner" and view == ViewBuilder.of(grown).view(heads_of(grown))
 
 
 def test_leaver_keeps_concurrent_events():

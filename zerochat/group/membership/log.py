@@ -2,8 +2,8 @@
 
 An event that names all heads, as nearly all do, has every other event in its past: nothing is concurrent with it, so it
 is judged by the present view and applied to it. The same holds for the view after an event that is the last in order,
-takes no rights from another member, and has seen all events that do; unless concurrent additions exceed the seats, or
-might. Any other event makes the view be resolved anew
+takes no rights from another member, and has seen all events that do; unless an event is void, or concurrent additions
+might exceed the seats. Any other event makes the view be resolved anew
 (`resolve.py`), which takes time in proportion to all of them.
 
 `MembershipLog` objects are a cache: what they hold is a function of the events alone.
@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, GENESIS, REMOVE, Event
-from zerochat.group.membership.bodies import add_of
 from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota
 from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_view
 from zerochat.group.membership.rights import check_causes, check_genesis, check_right
@@ -89,14 +88,11 @@ class MembershipLog:
     def _is_harmless(self, event: Event, past: Collection[str] | None) -> bool:
         """Whether the view after the event is the present one with the event applied."""
         present = self._present()
-        if present.crowded and (past is not None or event.type == ADD):
-            return False
         if past is None:  # a removal by quorum may be void all the same, since not every vote counts
-            return event.type != REMOVE or present.policy.remove != "quorum"
-        if event.type == ADD:  # which might exceed the seats, or admit a member whose other addition is void
-            is_known = present.current.known(add_of(event).member) is not None
-            if is_known or len(present.members) + len(present.former) >= MEMBERS_MAX:
-                return False
+            may_move_seats = event.type == ADD and present.crowded
+            return not may_move_seats and (event.type != REMOVE or present.policy.remove != "quorum")
+        if present.has_void or (event.type == ADD and len(present.members) + len(present.former) >= MEMBERS_MAX):
+            return False  # it may depend on a void event, or exceed the seats
         last = (event.lamport, event.id) > self._latest
         return last and not is_revocation(event) and all(name in past for name in self._revocations)
 

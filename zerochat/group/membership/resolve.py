@@ -163,6 +163,8 @@ class ViewBuilder:
         """The last terms, whether or not they can be in force."""
         self.current = View(self.members, self.former, "", self.policy, self.removed, self.forked, self.has_tlog)
         """The view between two events; it changes with the next one."""
+        self.has_void = False
+        """Whether an event is void, so that others may depend on it."""
         self.crowded = False
         """Whether concurrent additions exceeded the seats, so that an addition can change who has one."""
         self._latest = {genesis.author: genesis.id}
@@ -180,7 +182,7 @@ class ViewBuilder:
         graph = EventGraph(order, builder.policy)
         might_be_void = len(graph.joins) >= MEMBERS_MAX or any(is_revocation(event) for _, event in order)
         void = graph.void() if might_be_void else frozenset[str]()
-        builder.crowded = graph.crowded
+        builder.has_void, builder.crowded = bool(void), graph.crowded
         # A member that was added by two concurrent events may have acted before the one that counts.
         for name, event in order[1:]:
             if event.type == ADD and name not in void:
