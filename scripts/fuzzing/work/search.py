@@ -1,8 +1,9 @@
 """Sequences of messages in virtual time, what they cost, and the bounds that no sequence may exceed.
 
-A search has two parts. Each kind is tried alone in a few shapes: so the costliest shape of each is known. Then come
+A search has three parts. Each kind is tried alone in a few shapes: so the costliest shape of each is known. Then come
 sequences of several kinds in costly shapes. Where the core limits the rate, the same envelopes come again after each
-batch at the permitted rate, as from a sender that keeps to none.
+batch at the permitted rate, as from a sender that keeps to none. Last, some kinds are sent for long: what a message
+costs must not grow with what is stored.
 """
 
 import gc
@@ -30,8 +31,12 @@ FLOOD = 2
 """How often each batch comes again, against the rate."""
 TURN_MS = 1000 * BATCH // ENVELOPES_PER_S
 """The virtual time in which a batch comes at the permitted rate."""
-TRIAL, MIXED = 10, 60
-"""Batches in a trial of one kind, and in a sequence of several."""
+TRIAL, MIXED, GROWN = 10, 60, 240
+"""Batches in a trial of one kind, in a sequence of several, and in one that lets the stored state grow."""
+GROWTH = 3.0
+"""What a message of the last quarter of a grown sequence may cost, by one of the first quarter."""
+GROWN_KINDS = 2
+"""Kinds whose stored state grows, under one seed."""
 MIXED_KINDS = 3
 
 
@@ -88,6 +93,34 @@ Shape = tuple[str, int]
 
 def play(shapes: Sequence[Shape], seed: int, batches: int, report: Report) -> Work:
     """One sequence of such messages; what it has cost."""
+    works = list(_played(shapes, seed, batches, report, flood=FLOOD))
+    report.sequences += 1
+    return _sum(works)
+
+
+def growth(shape: Shape, seed: int, report: Report, batches: int = GROWN) -> list[Exceeded]:
+    """Whether messages of one shape cost the more, the more there were before: in instructions of SQLite, in bytes
+    written or in signatures."""
+    works = list(_played([shape], seed, batches, report, flood=0))
+    first, last = _sum(works[: batches // 4]), _sum(works[-batches // 4 :])
+    report.sequences += 1
+    found = []
+    for measure, least in (("sql", 20), ("written", 16_384), ("signatures", 2)):
+        before, after = (max(getattr(one, measure) / max(one.messages, 1), least) for one in (first, last))
+        if after > GROWTH * before:
+            found.append(Exceeded(f"growth of {measure}", after / before, GROWTH, (shape,), seed))
+    return found
+
+
+def _sum(works: Iterable[Work]) -> Work:
+    total = Work()
+    for work in works:
+        total.add(work)
+    return total
+
+
+def _played(shapes: Sequence[Shape], seed: int, batches: int, report: Report, flood: int) -> Iterator[Work]:
+    """The cost of each batch of a sequence."""
     dice = Random(f"work {seed}")
     kinds = [(KINDS[name], shape) for name, shape in shapes]
     with tempfile.TemporaryDirectory() as folder:
@@ -102,20 +135,20 @@ def play(shapes: Sequence[Shape], seed: int, batches: int, report: Report) -> Wo
         begun, total = machine.now, _total(machine)
         try:
             for turn in range(1, batches + 1):
+                before = total.copy()
                 machine.advance(begun + turn * TURN_MS)
                 kind, shape = dice.choice(kinds)
-                before = total.copy()
                 inputs = _batch(kind, shape, speaker)
-                for again in range(1 + FLOOD * (kind.party in ("member", "inviter", "holder"))):
+                for again in range(1 + flood * (kind.party in ("member", "inviter", "holder"))):
                     machine.process(inputs)
                     if not again:
                         total.messages += len(inputs)
                         total.received += sum(len(each.envelope) for each in inputs)
-                report.kinds.setdefault(kind.name, Work()).add(total.since(before))
+                work = total.since(before)
+                report.kinds.setdefault(kind.name, Work()).add(work)
+                yield work
         finally:
             machine.close()
-    report.sequences += 1
-    return total
 
 
 def _total(machine: Machine | MediatorMachine) -> Work:
@@ -150,7 +183,7 @@ def check(work: Work, shapes: Sequence[Shape], seed: int, batches: int, bounds: 
 def search(
     seed: int, bounds: Bounds | None = None, *, shapes: int = 1, mixed: int = 4, names: Iterable[str] = KINDS
 ) -> Report:
-    """Try so many shapes of these kinds, then mix the costly ones in so many sequences."""
+    """Try so many shapes of these kinds, mix the costly ones in so many sequences, and let some grow."""
     bounds, report, dice = bounds or Bounds(), Report(), Random(f"search {seed}")
     costly: list[tuple[Shape, Work]] = []
     for name in names:
@@ -166,6 +199,9 @@ def search(
         if ranked:
             chosen = [shape for shape, _ in dice.sample(ranked, min(MIXED_KINDS, len(ranked)))]
             _judged(report, chosen, seed + number, MIXED, bounds)
+    grown = [shape for shape, _ in costly if KINDS[shape[0]].type]
+    for shape in dice.sample(grown, min(GROWN_KINDS, len(grown))):
+        report.exceeded += growth(shape, seed, report)
     return report
 
 
