@@ -31,6 +31,7 @@ from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Tra
 from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.settings.reader import Settings
 from zerochat.agent.settings.reload import Reloaded, core_rules, read_changes
+from zerochat.agent.storage.erasure import Eraser
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import Journal
@@ -161,6 +162,7 @@ class AgentLoop:
     handlers: RequestHandlers
     disputes: DisputeMonitor
     integrity: IntegrityScan
+    eraser: Eraser
     recording: Recording
     executor: EffectExecutor
     attention: Attention
@@ -181,6 +183,8 @@ class AgentLoop:
     _hooks_seq: int = 0
     """The local seq up to which the hooks have run."""
     _review_at: float = 0.0
+    _erase_at: float | None = None
+    """When the next slice of an erasure is due, on the monotonic clock; None: nothing is to be erased."""
     _used_at: float = field(default_factory=time.monotonic)
 
     def run(self, first: list[Input]) -> None:
@@ -197,6 +201,7 @@ class AgentLoop:
             self._run_hooks()
             self._review_disputes()
             self.integrity.run_if_due()
+            self._erase_at = self.eraser.run_if_due()
         if self.control.drain.is_set():
             self._drain()
         else:
@@ -224,7 +229,7 @@ class AgentLoop:
         self.control.heartbeat = time.monotonic()
         fed = self.handlers.feed(self.agent)
         timeout = 0 if self._queue or self.executor.busy or fed else min(IDLE_MS, most_ms)
-        for deadline in (self.handlers.review(self.agent), self.timers.next_deadline):
+        for deadline in (self.handlers.review(self.agent), self.timers.next_deadline, self._erase_at):
             if deadline is not None:
                 timeout = min(timeout, max(0, int((deadline - time.monotonic()) * 1000) + 1))
         self._watch_clients()

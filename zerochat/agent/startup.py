@@ -30,6 +30,7 @@ from zerochat.agent.service.hooks import Hooks
 from zerochat.agent.settings.reader import Settings, load_settings
 from zerochat.agent.settings.reload import core_rules
 from zerochat.agent.status import StatusReport
+from zerochat.agent.storage.erasure import Eraser
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import Journal
@@ -152,6 +153,7 @@ def _build(
         handlers=handlers,
         disputes=disputes,
         integrity=IntegrityScan(journal, log),
+        eraser=Eraser(journal.erasures, log),
         recording=Recording(journal, lambda: loop.settings, transport, server, log),
         executor=executor,
         attention=attention,

@@ -163,6 +163,8 @@ def _connect(
             _prepare(db, path, key, busy_ms)
             if expected is not None:
                 _check(db, path, expected)
+            else:
+                db.pragma("auto_vacuum", 2)  # incremental: pages of erased content are given back in slices
             if db.pragma("journal_mode", mode) != mode.lower():
                 raise DiskFailed(path=path, why="this file system does not support a write-ahead log")
     except BaseException:

@@ -2,16 +2,17 @@
 
 A draft is as confidential and durable as a message, but no event, so the core does not know it. It belongs to the
 client that writes it, so that two chats do not overwrite each other; a client that starts takes over the drafts of
-clients that have ended. It is deleted with its group.
+clients that have ended. It is deleted with its group, and expires as messages do, from when it was last stored.
 """
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from zerochat.agent.storage.erasure import DRAFT_PREFIX, DRAFT_TIME_BYTES, drafted_at
 from zerochat.agent.storage.journal import Journal
-from zerochat.agent.storage.tables import DRAFT_PREFIX
 from zerochat.errors import LocalError
 from zerochat.rpc import Draft, Drafts
 
@@ -33,7 +34,7 @@ def store_draft(journal: Journal, group: str, text: str, client: str = "") -> No
         raise DraftTooLong(limit=DRAFT_BYTES_MAX)
     key = f"{DRAFT_PREFIX}{group}/{client}"
     if text.strip():
-        journal.meta_set(key, value)
+        journal.meta_set(key, _dated(time.time_ns() // 1_000_000, value))
     else:
         journal.meta_delete(key)
 
@@ -43,12 +44,13 @@ def take_over_drafts(journal: Journal, groups: Iterable[str], client: str, runni
     one draft. The others stay for the next time."""
     for group in groups:
         own = f"{DRAFT_PREFIX}{group}/{client}"
-        found = journal.meta_below(f"{DRAFT_PREFIX}{group}/")
+        dated = journal.meta_below(f"{DRAFT_PREFIX}{group}/")
+        found = {key: value[DRAFT_TIME_BYTES:] for key, value in dated.items()}
         before = {own: found.pop(own)} if own in found else {}
         ended = {key: text for key, text in found.items() if key.rpartition("/")[2] not in running}
         taken, merged = _merged(before | ended)
         if taken - before.keys():
-            journal.meta_set(own, merged)
+            journal.meta_set(own, _dated(max(drafted_at(dated[key]) for key in taken), merged))
             for key in taken - {own}:
                 journal.meta_delete(key)
 
@@ -60,7 +62,7 @@ def drafts_page(journal: Journal, groups: Iterable[str], after: str, client: str
     size = 0
     for group in sorted(group for group in groups if group > after):
         below = f"{DRAFT_PREFIX}{group}/"
-        kept = journal.meta_below(below)
+        kept = {key: value[DRAFT_TIME_BYTES:] for key, value in journal.meta_below(below).items()}
         taken, text = _merged(kept if client is None else {key: kept[key] for key in kept if key == below + client})
         if not taken:
             continue
@@ -70,6 +72,11 @@ def drafts_page(journal: Journal, groups: Iterable[str], after: str, client: str
             return Drafts(found, more=True)
         found.append(draft)
     return Drafts(found, more=False)
+
+
+def _dated(at: int, text: bytes) -> bytes:
+    """The stored form of a draft with its time (UTC ms)."""
+    return at.to_bytes(DRAFT_TIME_BYTES) + text
 
 
 def _merged(drafts: Mapping[str, bytes]) -> tuple[set[str], bytes]:

@@ -48,6 +48,7 @@ from zerochat.agent.storage.database import (
     verify_pages,
 )
 from zerochat.agent.storage.disputes import CaseStore
+from zerochat.agent.storage.erasure import DRAFT_PREFIX, ErasureStore
 from zerochat.agent.storage.log_queries import LogQueries, NoSuchEvent
 from zerochat.agent.storage.signed_messages import SignedMessageStore
 from zerochat.agent.storage.state_parts import UnreadablePart, assemble, changes, parts_of
@@ -58,7 +59,6 @@ from zerochat.agent.storage.tables import (
     DELETE_OLD_RECEIPTS,
     DELETE_PARTS,
     DELETE_TELEMETRY_NAMES,
-    DRAFT_PREFIX,
     FORMAT,
     INSERT_EVENT,
     INSERT_RECEIPT,
@@ -79,6 +79,7 @@ from zerochat.group.effects import (
     ConfirmEvents,
     DeleteBlobs,
     DeleteLog,
+    EraseContent,
     FreezeSignedAcks,
     JournalEffect,
     RefuteEvents,
@@ -149,6 +150,8 @@ class Journal(LogQueries, Closing):
         """Transparency logs of accountable groups."""
         self.cases = CaseStore(connection, self._faults, self._transaction)
         """Dispute cases in which we are accuser or accused."""
+        self.erasures = ErasureStore(connection, self._faults, self._transaction)
+        """Expired content that is to be erased."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state of the checkpoint on disk, if `_read`; changed parts are found by comparing identities with it."""
@@ -348,6 +351,8 @@ class Journal(LogQueries, Closing):
                         self.tlog.store(one)
                     case DeleteLog(group):
                         self.forget(group)
+                    case EraseContent():
+                        self.erasures.order(one)
         search_index.reindex(self._db, changed_posts)
 
     def _store_events(self, events: Sequence[StoreEvent]) -> None:
@@ -372,6 +377,7 @@ class Journal(LogQueries, Closing):
         self.signed_messages.forget(group)
         self.tlog.forget(group)
         self.cases.forget(group)
+        self.erasures.forget(group)
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _store_receipt(self, one: StoreReceipt) -> None:

@@ -20,10 +20,12 @@ from zerochat.agent.storage.tables import (
     CHAIN_HEADS,
     CHAIN_RANGE,
     COUNT_EVENTS,
+    COUNT_EXPIRED,
     LAST_IN_RANGES,
     LAST_OF_TYPE,
     LAST_PLACE,
     LATEST_ROWS,
+    LOG_AFTER,
     NTH_POST,
     ONE_ROW,
     POSTS_SINCE,
@@ -153,6 +155,14 @@ class LogQueries:
     def page_after(self, group: str, after: tuple[int, str, str], limit: int) -> list[Row]:
         """The first `limit` events of a group after a position in the total order, oldest first."""
         return self._rows(ROWS_AFTER, (group, *after, limit))
+
+    def log_after(self, group: str, after: tuple[int, str, str], limit: int) -> list[Row]:
+        """The same with the events whose content has expired."""
+        return self._rows(LOG_AFTER, (group, *after, limit))
+
+    def expired_count(self, group: str) -> int:
+        """The number of a group's events whose content has expired."""
+        return int(self._scalar(COUNT_EXPIRED, (group,)))
 
     def receipts_of(self, group: str, author: str, position: int) -> list[EventReceipt]:
         """The receipts of an event, in the order of the members' DIDs."""

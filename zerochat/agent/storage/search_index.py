@@ -178,6 +178,22 @@ def renumber(db: apsw.Connection, before: int, now: int) -> None:
     db.execute("UPDATE indexed_posts SET seq = ? WHERE seq = ?", (now, before))
 
 
+def remove(db: apsw.Connection, seq: int) -> None:
+    """Remove the post with this local number. Its words are overwritten by `merge`."""
+    rows: Sequence[Any] = db.execute("SELECT position FROM indexed_posts WHERE seq = ?", (seq,)).fetchall()
+    for position in rows:
+        db.execute("DELETE FROM words WHERE rowid = ?", position)
+        db.execute("DELETE FROM indexed_posts WHERE position = ?", position)
+
+
+def merge(db: apsw.Connection, pages: int, *, begin: bool) -> bool:
+    """Merge so many pages of the index into one segment, which leaves out removed posts; whether that is complete.
+    `begin`: take all segments; else go on."""
+    before = db.total_changes()
+    db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (-pages if begin else pages,))
+    return db.total_changes() - before < 2  # as SQLite documents it: nothing was left to do
+
+
 def forget_group(db: apsw.Connection, group: str) -> None:
     """Remove a group from the index, before its events are deleted, and overwrite it: FTS5 only marks entries as
     deleted until the next merge."""

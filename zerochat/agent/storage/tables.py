@@ -7,6 +7,7 @@ from msgspec import Struct
 from zerochat.agent.api.subscriptions.tables import SUBSCRIPTION_SCHEMA
 from zerochat.agent.storage.database import FileFormat
 from zerochat.agent.storage.disputes import CASES_SCHEMA
+from zerochat.agent.storage.erasure import ERASURE_SCHEMA
 from zerochat.agent.storage.search_index import INDEX_SCHEMA
 from zerochat.agent.storage.signed_messages import SIGNED_SCHEMA
 from zerochat.agent.storage.tlog import TLOG_SCHEMA
@@ -40,7 +41,8 @@ CREATE TABLE events (
     history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1)),
     target TEXT NOT NULL DEFAULT ''
 ) STRICT;
-CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE refuted = 0;
+CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE refuted = 0 AND type <> 'expired';
+CREATE INDEX events_expired ON events (group_id, lamport, author, id) WHERE refuted = 0 AND type = 'expired';
 CREATE INDEX events_by_chain ON events (group_id, author, position) WHERE refuted = 0;
 CREATE INDEX events_refuted ON events (group_id) WHERE refuted = 1;
 CREATE INDEX events_by_target ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
@@ -73,6 +75,7 @@ CREATE TABLE telemetry_names (
 {SIGNED_SCHEMA}
 {TLOG_SCHEMA}
 {CASES_SCHEMA}
+{ERASURE_SCHEMA}
 {INDEX_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -84,21 +87,32 @@ COLUMNS: Final = (
 _PLACE: Final = ", ".join(SORT_FIELDS)
 _BACKWARDS: Final = ", ".join(f"{column} DESC" for column in SORT_FIELDS)
 LATEST_ROWS: Final = f"""
-SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND lamport >= ?
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND type <> 'expired' AND lamport >= ?
 ORDER BY {_BACKWARDS} LIMIT ?
 """  # noqa: S608  # the columns are those above
 ROWS_BEFORE: Final = f"""
 SELECT {COLUMNS} FROM events
-WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND ({_PLACE}) < (?, ?, ?)
+WHERE group_id = ? AND refuted = 0 AND type <> 'expired' AND lamport >= ? AND ({_PLACE}) < (?, ?, ?)
 ORDER BY {_BACKWARDS} LIMIT ?
 """  # noqa: S608
 ONE_ROW: Final = f"SELECT {COLUMNS} FROM events WHERE id = ? AND group_id = ?"  # noqa: S608
 ROW_OF_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq = ? AND refuted = 0"  # noqa: S608
 REFUTED_ROWS: Final = f"SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 1 ORDER BY seq"  # noqa: S608
 ROWS_AFTER: Final = f"""
-SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND ({_PLACE}) > (?, ?, ?)
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND type <> 'expired' AND ({_PLACE}) > (?, ?, ?)
 ORDER BY {_PLACE} LIMIT ?
 """  # noqa: S608
+LOG_AFTER: Final = f"""
+SELECT * FROM (
+    SELECT {COLUMNS} FROM events
+    WHERE group_id = ?1 AND refuted = 0 AND type <> 'expired' AND ({_PLACE}) > (?2, ?3, ?4) ORDER BY {_PLACE} LIMIT ?5
+) UNION ALL SELECT * FROM (
+    SELECT {COLUMNS} FROM events
+    WHERE group_id = ?1 AND refuted = 0 AND type = 'expired' AND ({_PLACE}) > (?2, ?3, ?4) ORDER BY {_PLACE} LIMIT ?5
+) ORDER BY {_PLACE} LIMIT ?5
+"""  # noqa: S608
+"""As ROWS_AFTER, with the events whose content has expired."""
+COUNT_EXPIRED: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0 AND type = 'expired'"
 ROWS_WITH_ID_PREFIX: Final = (
     f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
 )
@@ -121,9 +135,12 @@ WHERE group_id = ? AND seq > ? AND author <> ? AND type IN ('post', 'edit', 'del
 ORDER BY seq LIMIT ?
 """  # noqa: S608
 LAST_PLACE: Final = f"""
-SELECT {_PLACE} FROM events WHERE group_id = ? AND refuted = 0 AND seq <= ? ORDER BY {_BACKWARDS} LIMIT 1
+SELECT {_PLACE} FROM events WHERE group_id = ? AND refuted = 0 AND type <> 'expired' AND seq <= ?
+ORDER BY {_BACKWARDS} LIMIT 1
 """  # noqa: S608
-BY_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND refuted = 0 ORDER BY seq LIMIT ?"  # noqa: S608
+BY_SEQ: Final = f"""
+SELECT {COLUMNS} FROM events WHERE seq > ? AND refuted = 0 AND type <> 'expired' ORDER BY seq LIMIT ?
+"""  # noqa: S608
 CHAIN: Final = """
 SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ?
 ORDER BY position, seq LIMIT ?
@@ -145,12 +162,14 @@ ORDER BY position DESC, seq DESC LIMIT ?
 """
 RECORD_OF_SEQ: Final = "SELECT record FROM events WHERE seq = ?"
 NTH_POST: Final = """
-SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type = 'post'
+SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type <> 'expired' AND type = 'post'
 ORDER BY lamport DESC LIMIT 1 OFFSET ?
 """
 POSTS_SINCE: Final = """
-SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted = 0
+SELECT lamport, id FROM events WHERE group_id = ?1 AND lamport >= ?2 AND refuted = 0 AND type <> 'expired'
     AND type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label', 'terms')
+UNION ALL
+SELECT lamport, id FROM events WHERE group_id = ?1 AND lamport >= ?2 AND refuted = 0 AND type = 'expired'
 ORDER BY lamport
 """
 """All content: every event that is no membership event (`event.CONTROL`)."""
@@ -269,8 +288,6 @@ DELETE FROM receipts WHERE (group_id, member, author, upto) IN (
 SET_META: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 DELETE_TELEMETRY_NAMES: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
 """Without the names, a group's telemetry records are anonymous."""
-DRAFT_PREFIX: Final = "draft:"
-"""Prefix of the keys in `meta` that hold drafts, followed by the group's id, `/` and the client (`drafts.py`)."""
 READ_PREFIX: Final = "read:"
 """Prefix of the keys in `meta` that hold read markers, followed by the group's id (`read_markers.py`)."""
 DELETE_META: Final = "DELETE FROM meta WHERE key = ?"

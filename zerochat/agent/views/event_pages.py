@@ -121,7 +121,7 @@ def _older(group: Group, author: str) -> bool:
 
 def event_page(journal: Journal, group: Group, params: rpc.EventPageParams) -> EventPage:
     """The next page of the log."""
-    found = journal.page_after(group.id, params.after or (0, "", ""), ROWS_MAX)
+    found = journal.log_after(group.id, params.after or (0, "", ""), ROWS_MAX)
     page: list[LogRow] = []
     size, last = 0, None
     for row in found:
