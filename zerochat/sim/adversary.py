@@ -62,6 +62,7 @@ from zerochat.group.wire.messages import (
     StatusBody,
     read_body,
 )
+from zerochat.sim.floods import Messages
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.world import SIMULATED_PACKERS, World
 
@@ -110,6 +111,8 @@ class Adversary:
         """Replaces the answer to a history request."""
         self.forged_ids: set[str] = set()
         """Ids of forged events of others: they may be stored as relayed by us, never as their author's."""
+        self.floods: dict[str, Messages] = {}
+        """What is left of each flood."""
         self.crashed = False
         """Whether our machine is off forever."""
 

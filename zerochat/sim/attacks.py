@@ -5,6 +5,7 @@ tried.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,6 +39,7 @@ from zerochat.group.wire.messages import (
     WELCOME,
 )
 from zerochat.sim.adversary import Adversary
+from zerochat.sim.floods import FLOODS, Flooder
 from zerochat.sim.forged_evidence import EVIDENCE_ATTACKS
 from zerochat.sim.forgeries import (
     Attack,
@@ -66,7 +68,7 @@ from zerochat.sim.relayed_attacks import (
 
 SEQ_MAX = 2**53 - 1
 FLOOD_EVENTS, TORRENT_EVENTS = 60, ENVELOPES_MAX * 6 // 10
-"""Events of a flood, each sent twice: below and above the rate limit."""
+"""Messages of a flood, each sent twice: below and above the rate limit."""
 REPLAYED_MAX = 20
 KINDS = (
     *(EVENTS, STATUS, SYNC, HISTORY_REQUEST, HISTORY_RESPONSE, RECONCILE, FORK_PROOF),
@@ -326,6 +328,28 @@ def flood(adversary: Adversary) -> AttackResult | None:
     return AttackResult() if victims else None
 
 
+def _flood_of(kind: str) -> Attack:
+    def attack(adversary: Adversary) -> AttackResult | None:
+        group, victims = active_group(adversary), adversary.victims()
+        if group is None or not victims:
+            return None
+        name = adversary.rng.choice(victims)
+        did = adversary.members()[name]
+        by = Flooder(group, did, adversary.known[did][1], adversary.world.now, adversary.rng.randbytes)
+        # One chain of membership events for all victims: a second one would be an equivocation, another attack.
+        messages = adversary.floods.setdefault(kind if kind == "membership" else f"{kind} {did}", FLOODS[kind](by))
+        count = FLOOD_EVENTS if adversary.rng.random() < 0.8 else TORRENT_EVENTS
+        for type_, body in islice(messages, count):
+            adversary.send_message(name, type_, body)
+        return AttackResult()
+
+    return attack
+
+
+FLOOD_ATTACKS: Mapping[str, Attack] = {f"flood of {kind}": _flood_of(kind) for kind in FLOODS}
+"""Genuine messages that are cheap to send and costly to answer, as many as the rate limits allow."""
+
+
 def far_future_clock(adversary: Adversary) -> AttackResult | None:
     """Send events with timestamps from the far future."""
     group = active_group(adversary)
@@ -388,7 +412,7 @@ def _named(attacks: Iterable[Attack]) -> dict[str, Attack]:
     return {attack.__name__.replace("_", " "): attack for attack in attacks}
 
 
-ATTACKS: Mapping[str, Attack] = _named(
+ATTACKS: Mapping[str, Attack] = dict(FLOOD_ATTACKS) | _named(
     [
         forged_add,
         impersonation,
