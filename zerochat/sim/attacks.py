@@ -39,7 +39,7 @@ from zerochat.group.wire.messages import (
     WELCOME,
 )
 from zerochat.sim.adversary import Adversary
-from zerochat.sim.floods import FLOODS, Flooder
+from zerochat.sim.floods import FLOODS, LABELS_EACH, Flooder
 from zerochat.sim.forged_evidence import EVIDENCE_ATTACKS
 from zerochat.sim.forgeries import (
     Attack,
@@ -339,7 +339,7 @@ def _flood_of(kind: str) -> Attack:
         # One chain of membership events for all victims: a second one would be an equivocation, another attack.
         messages = adversary.floods.setdefault(kind if kind == "membership" else f"{kind} {did}", FLOODS[kind](by))
         count = FLOOD_EVENTS if adversary.rng.random() < 0.8 else TORRENT_EVENTS
-        for type_, body in islice(messages, count):
+        for type_, body in islice(messages, count // LABELS_EACH + 3 if kind == "membership" else count):
             adversary.send_message(name, type_, body)
         return AttackResult()
 
