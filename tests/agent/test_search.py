@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.support.counting_disk import CountingDisk
 from zerochat.agent.storage import search_index
 from zerochat.agent.storage.journal import DiskFull, Journal
 from zerochat.agent.storage.log_queries import NoSuchEvent
@@ -456,6 +457,46 @@ def test_uncommitted_messages_are_not_found(log: Log, monkeypatch: pytest.Monkey
     assert log.find("not") == log.find("nor") == [] and log.journal.count("hikers") == 1
     log.reopen()
     assert log.find("not") == [] and len(log.find("there")) == 1
+
+
+def test_posts_wait_for_the_index_until_a_search(log: Log):
+    """They are found in whatever state the log has them by then."""
+    kept, edited, deleted, refuted = (log.event(f"bridge {number}") for number in range(4))
+    log.commit(kept, edited, deleted, replace(refuted, author=BOB, seq=1, relayed_by=CAROL))
+    log.say("ferry", type="edit", target=edited.id)
+    log.say("", type="delete", target=deleted.id)
+    log.commit(RefuteEvents("hikers", BOB, 0, 1))
+    assert not log.journal._db.execute("SELECT 1 FROM indexed_posts").fetchall()
+    log.reopen()
+    assert log.find("bridge") == [kept.id] and log.find("ferry") == [edited.id]
+    assert len(log.journal._db.execute("SELECT 1 FROM indexed_posts").fetchall()) == 2
+    log.say("tunnel", type="edit", target=kept.id)
+    assert log.find("bridge") == [] and log.find("tunnel") == [kept.id]
+
+
+def test_enough_waiting_posts_are_indexed_without_a_search(log: Log, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(search_index, "UNINDEXED_BYTES_MAX", 10_000)
+    for number in range(45):
+        log.say(f"bridge {number} " + "x" * 1_000)
+    indexed = log.journal._db.execute("SELECT 1 FROM indexed_posts").fetchall()
+    assert 30 <= len(indexed) < 45
+    assert len(log.find("bridge")) == 45
+
+
+def test_a_full_disk_prevents_no_search(log: Log):
+    event = log.say("the bridge")
+    log.journal.close()
+    with CountingDisk() as disk:
+        log.journal = Journal.open(log.path, KEY, vfs=disk.vfs)
+        disk.is_full = True
+        assert log.find("bridge") == log.find("bridge") == [event.id]
+        with pytest.raises(DiskFull):
+            log.say("not stored")
+        disk.is_full = False
+        log.say("another bridge")
+        assert len(log.find("bridge")) == 2
+        log.journal.close()
+    log.journal = Journal.open(log.path, KEY)
 
 
 def test_a_restart_and_a_copy(log: Log, tmp_path: Path):

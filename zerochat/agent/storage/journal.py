@@ -95,6 +95,7 @@ from zerochat.group.effects import (
     StoreTlog,
     StoreTlogEntries,
 )
+from zerochat.group.event_log.event import POST
 
 if TYPE_CHECKING:
     from zerochat.agent.telemetry.store import TelemetryStore
@@ -159,6 +160,8 @@ class Journal(LogQueries, Closing):
         self._afresh = False
         self._copy: Callable[[Path], Generator[tuple[int, int], None, None]] | None = None
         self._reread: Callable[[int, int], int] | None = None
+        self._unindexed: tuple[int, int] | None = None
+        """The local number up to which posts are in the full-text index, and the bytes of the others; None: unknown."""
         self._receipts: dict[tuple[str, str], int] = {}
         """Receipt counts by group and member, as far as they are known."""
         self.revision = 0
@@ -280,6 +283,7 @@ class Journal(LogQueries, Closing):
                         self._db.executemany(SET_META, meta.items())
             except BaseException:
                 self._receipts.clear()  # the counts include rolled-back rows
+                self._unindexed = None
                 self.stream.rolled_back()
                 raise
             self.revision += bool(effects)
@@ -320,10 +324,12 @@ class Journal(LogQueries, Closing):
         """Apply the effects in order, as a refuted event may be followed by the author's own, and update the full-text
         index."""
         changed_posts: dict[str, None] = {}  # the ids of posts
+        indexed_upto, waiting = self._unindexed or self._find_unindexed()
         for kind, run in groupby(effects, type):
             if kind is StoreEvent:
                 events = [one for one in run if isinstance(one, StoreEvent)]
                 self._store_events(events)
+                waiting += sum(len(one.record) for one in events if one.type == POST)
                 changed_posts |= dict.fromkeys(
                     affected for one in events if (affected := search_index.affected_post(one))
                 )
@@ -353,7 +359,40 @@ class Journal(LogQueries, Closing):
                         self.forget(group)
                     case EraseContent():
                         self.erasures.order(one)
-        search_index.reindex(self._db, changed_posts)
+        search_index.reindex(self._db, changed_posts, indexed_upto)
+        self._unindexed = indexed_upto, waiting
+        if waiting > search_index.UNINDEXED_BYTES_MAX:
+            self._index_waiting()
+
+    def _find_unindexed(self) -> tuple[int, int]:
+        upto = int(self.meta_get(search_index.INDEXED_UPTO) or 0)
+        return upto, search_index.unindexed(self._db, upto)[1]
+
+    def _index_waiting(self) -> None:
+        """Index the posts that wait, within a transaction."""
+        upto, _ = self._unindexed or self._find_unindexed()
+        waiting, _, last = search_index.unindexed(self._db, upto)
+        search_index.reindex(self._db, waiting, last)
+        self._db.execute(SET_META, (search_index.INDEXED_UPTO, b"%d" % last))
+        self._unindexed = last, 0
+
+    @contextmanager
+    def _indexed(self) -> Iterator[None]:
+        """Every post is in the full-text index within this context, and stays there if the disk has room for it."""
+        found = self._unindexed or self._find_unindexed()
+        if not found[1]:
+            yield
+            return
+        done = False
+        try:
+            with self._transaction():
+                self._index_waiting()
+                yield
+                done = True
+        except BaseException as error:
+            self._unindexed = None
+            if not done or not isinstance(error, DiskFull):
+                raise
 
     def _store_events(self, events: Sequence[StoreEvent]) -> None:
         if not self.stream.refuted_unacked:

@@ -80,6 +80,7 @@ class LogQueries:
 
     _db: apsw.Connection
     _faults: Callable[[], AbstractContextManager[None]]
+    _indexed: Callable[[], AbstractContextManager[None]]
 
     def history(self, group: str, limit: int, before: str | None = None) -> list[Row]:
         """The last `limit` events of a group (before the event with the id `before`), oldest first.
@@ -208,7 +209,7 @@ class LogQueries:
     ) -> list[SearchHit]:
         """The last `limit` posts that match an FTS5 query, latest first, with index positions from `first` up to, and
         without, `end`."""
-        with self._faults():
+        with self._faults(), self._indexed():
             posts: Sequence[Any] = self._db.execute(search_index.FIND, (query, first, end, limit)).fetchall()
             rows = [(position, row) for position, seq in posts for row in self._rows(ROW_OF_SEQ, (seq,))]
             return [self._match(position, row, is_valid) for position, row in rows]
@@ -220,7 +221,8 @@ class LogQueries:
 
     def index_position(self, row: Row) -> int:
         """The event's position in the full-text index, or the one that it would have as a post."""
-        position = self._scalar("SELECT position FROM indexed_posts WHERE seq = ?", (row.seq,))
+        with self._faults(), self._indexed():
+            position = self._scalar("SELECT position FROM indexed_posts WHERE seq = ?", (row.seq,))
         return int(position) if position is not None else row.lamport * search_index.POSITIONS_PER_MS
 
     def nth_post(self, group: str, number: int, before: int) -> int:

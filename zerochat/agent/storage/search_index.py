@@ -1,7 +1,10 @@
 """Full-text index of posts (FTS5) inside the encrypted journal.
 
-The FTS5 table is in the journal's file, so it is encrypted per page and changed in the transaction that changes the
-log. It is contentless: the records have the text, the table only the words and their positions.
+The FTS5 table is in the journal's file, so it is encrypted per page. It is contentless: the records have the text, the
+table only the words and their positions.
+
+New posts are indexed in batches: when UNINDEXED_BYTES_MAX of them wait, and before each search. One segment for each
+commit would be merged several times. A changed post that is indexed is changed with the log.
 
 A post's rowid in the index is its *position*: its Lamport time, and some bits to distinguish posts of one millisecond.
 So the index returns matches in time order, newest first, stops when a page is full, and a date is a range of rowids.
@@ -30,6 +33,10 @@ from zerochat.presentation.search_text import fold, spaced
 
 POSITIONS_PER_MS: Final = 512
 """Positions per millisecond; further posts take those of the next one."""
+UNINDEXED_BYTES_MAX: Final = 256 << 10
+"""Records of posts that wait for the index. A search indexes them in 10 ms of work, 40 if they are random words."""
+INDEXED_UPTO: Final = "indexed"
+"""The key in `meta` of the local number up to which posts are indexed."""
 POSITION_MAX: Final = (1 << 62) - 1
 INDEX_BLOCK_BYTES: Final = 4_000
 """Size of a block of the index. One of the default size, 4,050 bytes, does not fit a page, of which the cipher takes 32
@@ -58,9 +65,10 @@ SELECT seq, group_id, author, lamport, record, refuted,
     SELECT 1 FROM events AS one
     WHERE one.group_id = post.group_id AND one.target = post.id AND one.target <> '' AND one.refuted = 0
 )
-FROM events AS post WHERE id = ? AND type = 'post'
+FROM events AS post WHERE id = ? AND type = 'post' AND seq <= ?
 """
 """A post by its id; the last two columns: its position in the index, and whether it has annotations."""
+_UNINDEXED: Final = "SELECT seq, id, length(record) FROM events WHERE seq > ? AND type = 'post' ORDER BY seq"
 _DELETIONS: Final = """
 SELECT position FROM events
 WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'delete'
@@ -164,10 +172,16 @@ def affected_post(event: StoreEvent) -> str:
     return event.id if event.type == POST else event.target if event.type in (EDIT, DELETE) else ""
 
 
-def reindex(db: apsw.Connection, touched: Iterable[str]) -> None:
-    """Index these posts by their current text in the log."""
+def unindexed(db: apsw.Connection, after: int) -> tuple[list[str], int, int]:
+    """The posts after this local number: their ids, the size of their records, and the last local number."""
+    rows: Sequence[Any] = db.execute(_UNINDEXED, (after,)).fetchall()
+    return [event for _, event, _ in rows], sum(size for _, _, size in rows), rows[-1][0] if rows else after
+
+
+def reindex(db: apsw.Connection, touched: Iterable[str], upto: int) -> None:
+    """Index these posts by their current text in the log, as far as their local number is at most `upto`."""
     for event in touched:
-        rows: Sequence[Any] = db.execute(_POST, (event,)).fetchall()
+        rows: Sequence[Any] = db.execute(_POST, (event, upto)).fetchall()
         for seq, group, author, lamport, record, refuted, position, annotated in rows:
             body = body_now(db, group, event, author, record) if annotated else _body_of(record) or Body("")
             index(db, seq, group, author, lamport, "" if refuted else body.text, body.mentioned, position)
