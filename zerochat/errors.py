@@ -105,6 +105,11 @@ class InternalFault(LocalError):
     """Internal error ({what}); nothing was done. The agent's log has the details (`zerochat paths log`)."""
 
 
+class ResultLost(LocalError):
+    """It was done, but the result was lost by an internal error ({what}). The agent's log has the details
+    (`zerochat paths log`)."""
+
+
 # --- input from peers -----------------------------------------------------------------------------------------------
 
 

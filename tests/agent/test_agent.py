@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -337,6 +338,8 @@ def turning_loop(now, cost_s, **parts):
         restored=False,
         deferred=DeferredConnectivity(),
         _queue=FairQueue(),
+        log=logging.getLogger("nowhere"),
+        _suspects=deque(),
         _step=step,
         **parts,
     )

@@ -14,6 +14,7 @@ from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.service.crash_log import contained
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.attention import Attention
@@ -82,13 +83,18 @@ class EffectExecutor:
                 return
 
     def execute(self, effects: Iterable[core.Effect], agent: Agent) -> None:
-        """Perform the effects: messages to peers first, which travel further, then answers and notifications."""
+        """Perform the effects: messages to peers first, which travel further, then answers and notifications.
+
+        They are on disk, so an internal error in one of them is logged, and stops none of the others: what does not
+        reach a peer is sent again, what does not reach a client it can read.
+        """
         answers: list[core.CommandDone | core.CommandFailed] = []
         notifications: list[Notification] = []
         for effect in effects:
             match effect:
                 case core.CommandDone() | core.CommandFailed() if self.disputes.owns(effect.ticket):
-                    self.disputes.settle(effect)
+                    with contained(self.log, "settling a dispute"):
+                        self.disputes.settle(effect)
                 case core.CommandDone() | core.CommandFailed():
                     answers.append(effect)
                 case core.Notify(notification):
@@ -96,11 +102,17 @@ class EffectExecutor:
                     if isinstance(notification, ForkDetected):
                         self.log.warning("two events claim position %d of one author's chain", notification.seq)
                 case _:
-                    self._perform(effect)
-        self.transport.flush()
+                    try:
+                        self._perform(effect)
+                    except Exception:
+                        self.log.exception("internal error while performing %s", type(effect).__name__)
+        with contained(self.log, "sending"):
+            self.transport.flush()
         for answer in answers:
-            self.handlers.complete(answer, agent)
-        self.handlers.notify(notifications, agent)
+            with contained(self.log, "answering a client"):
+                self.handlers.complete(answer, agent)
+        with contained(self.log, "notifying clients"):
+            self.handlers.notify(notifications, agent)
 
     def _perform(self, effect: core.Effect) -> None:
         match effect:

@@ -28,6 +28,7 @@ from zerochat.agent.network.descriptors import WakeupPipe
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.bans import HASTY, strike_weight
 from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Transport
+from zerochat.agent.service.crash_log import contained
 from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.settings.reader import Settings
 from zerochat.agent.settings.reload import Reloaded, core_rules, read_changes
@@ -78,6 +79,9 @@ QUEUE_MAX, QUEUE_BYTES_MAX = 4 * INPUTS_MAX, 2 * POLL_BYTES_MAX
 RETRY_MS: Final = 5_000
 """Delay before timers and link states of a batch that could not be committed (a full disk) are processed again."""
 RELOADS_KEPT: Final = 16
+POLL_FAULTS_MAX: Final = 200
+POLL_FAULT_S: Final = 0.05
+"""So many polls in a row may fail with an internal error, with a pause after each; then the agent ends."""
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebSocketUp | WebSocketDown | Started
 """Inputs that no peer retransmits: the loop repeats them itself after a failed commit."""
@@ -179,6 +183,10 @@ class AgentLoop:
     deferred: DeferredConnectivity = field(default_factory=DeferredConnectivity)
     _queue: FairQueue[Input] = field(default_factory=FairQueue)
     """Inputs that wait for their turn."""
+    _suspects: deque[Input] = field(default_factory=deque)
+    """Inputs that are processed one by one, before all others (`_isolate`)."""
+    _poll_faults: int = 0
+    """Consecutive polls that have failed."""
     _watched: dict[int, Interest] = field(default_factory=dict)
     _hooks_seq: int = 0
     """The local seq up to which the hooks have run."""
@@ -198,10 +206,13 @@ class AgentLoop:
             self._process(self._wait())
             if self.control.reload.is_set():
                 self._reload()
-            self._run_hooks()
+            with contained(self.log, "running hooks"):
+                self._run_hooks()
             self._review_disputes()
-            self.integrity.run_if_due()
-            self._erase_at = self.eraser.run_if_due()
+            with contained(self.log, "checking the journal"):
+                self.integrity.run_if_due()
+            with contained(self.log, "erasing expired content"):
+                self._erase_at = self.eraser.run_if_due()
         if self.control.drain.is_set():
             self._drain()
         else:
@@ -227,20 +238,29 @@ class AgentLoop:
         """Sleep until there is something to do. Queues the inputs that are there then; returns those that precede all
         others."""
         self.control.heartbeat = time.monotonic()
-        fed = self.handlers.feed(self.agent)
-        timeout = 0 if self._queue or self.executor.busy or fed else min(IDLE_MS, most_ms)
-        for deadline in (self.handlers.review(self.agent), self.timers.next_deadline, self._erase_at):
+        fed, deadlines = False, [self.timers.next_deadline, self._erase_at]
+        with contained(self.log, "feeding subscribers"):
+            fed = self.handlers.feed(self.agent)
+        with contained(self.log, "reviewing requests"):
+            deadlines.append(self.handlers.review(self.agent))
+        timeout = 0 if self._suspects or self._queue or self.executor.busy or fed else min(IDLE_MS, most_ms)
+        for deadline in deadlines:
             if deadline is not None:
                 timeout = min(timeout, max(0, int((deadline - time.monotonic()) * 1000) + 1))
-        self._watch_clients()
+        with contained(self.log, "writing to clients"):
+            self._watch_clients()
         self.recording.before_wait(self.agent, self.control.heartbeat)
         received, ready = self._poll(timeout)
         self.recording.woke()
         first: list[Input] = [ClockSet(by_ms)] if (by_ms := self.clock.step_ms()) else []
         self._read_journal()
         self._put(self.executor.take())
-        self._put(self.deferred.replace_older([*received, *self.web.take()]))
-        self._put([*self.files.take(), *self.handlers.take_file_posts()])
+        mail: list[Input] = []
+        with contained(self.log, "taking mail"):
+            mail = self.web.take()
+        self._put(self.deferred.replace_older([*received, *mail]))
+        with contained(self.log, "taking results of files"):
+            self._put([*self.files.take(), *self.handlers.take_file_posts()])
         self._put(self._take_calls(ready))
         now = time.monotonic()
         self._put(self.deferred.pop_due(now))
@@ -250,12 +270,22 @@ class AgentLoop:
 
     def _poll(self, timeout_ms: int) -> tuple[list[IoInput], list[int]]:
         """Read from the sockets as much as the queue has room for; always a little, for sources that it has nothing
-        of."""
+        of. An internal error, as while a peer's message is read, leaves the rest for the next poll. Many in a row have
+        another cause, and are raised."""
         count, size = len(self._queue), self._queue.size
-        if count >= QUEUE_MAX or size >= QUEUE_BYTES_MAX:
-            return self.transport.poll(timeout_ms, 0)
+        count_max = 0 if count >= QUEUE_MAX or size >= QUEUE_BYTES_MAX else max(INPUTS_MAX - count, READ_MIN)
         bytes_max = max(POLL_BYTES_MAX - size, READ_MIN * ENVELOPE_BYTES_MAX)
-        return self.transport.poll(timeout_ms, max(INPUTS_MAX - count, READ_MIN), bytes_max)
+        try:
+            found = self.transport.poll(timeout_ms, count_max, bytes_max)
+        except Exception:
+            self._poll_faults += 1
+            if self._poll_faults > POLL_FAULTS_MAX:
+                raise
+            self.log.exception("internal error while reading from the network")
+            time.sleep(POLL_FAULT_S)
+            return [], []
+        self._poll_faults = 0
+        return found
 
     def _put(self, inputs: Iterable[Input]) -> None:
         """Queue inputs by their sources."""
@@ -276,7 +306,10 @@ class AgentLoop:
             if fd == self.control.wakeup.fileno():
                 self.control.wakeup.drain()
                 continue
-            for call in self.server.ready(fd):
+            calls: list[Call] = []
+            with contained(self.log, "reading from a client"):
+                calls = self.server.ready(fd)
+            for call in calls:
                 if (command := self._handle(call)) is not None:
                     yield command
 
@@ -303,14 +336,18 @@ class AgentLoop:
     # --- step, commit, send -----------------------------------------------------------------------------------------
 
     def _process(self, first: list[Input]) -> None:
-        """Process one batch: `first`, and what the queue has for this turn."""
-        if not (first or self._queue or self.handlers.subscriptions.pending):
+        """Process one batch: `first`, and what the queue has for this turn; or one suspect input alone."""
+        if not (first or self._suspects or self._queue or self.handlers.subscriptions.pending):
             return
+        alone = bool(self._suspects)
+        if alone:
+            self._suspects.extendleft(reversed(first))
+            first = [self._suspects.popleft()]
         before = self.agent
         inputs: list[Input] = []
         effects: list[Effect] = []
         step_once = self._recorded_step if self.recording.on else self._step
-        for each in self._turn(first):
+        for each in first if alone else self._turn(first):
             inputs.append(each)
             effects += step_once(each)
         effects += step_once(BatchEnded())
@@ -323,13 +360,19 @@ class AgentLoop:
         except LocalError as error:
             self._roll_back(before, inputs, error)
             return
-        self.handlers.committed(records, stored)
-        self.history.note_stored(stored)
+        except Exception:
+            self.log.exception("internal error while committing a batch")
+            self._isolate(before, inputs)
+            return
+        with contained(self.log, "noting a commit"):
+            self.handlers.committed(records, stored)
+            self.history.note_stored(stored)
         if stored or self.agent is not before:
             self.attention.fault = ""  # the disk works
         if self.restored and any(isinstance(each, Started) for each in inputs):
             self._forget_restore()
-        self.disputes.observe(effects)
+        with contained(self.log, "observing disputes"):
+            self.disputes.observe(effects)
         self.executor.execute(effects, self.agent)
         self.recording.committed()
         self.web.acknowledge(inputs, kept=True)
@@ -383,6 +426,19 @@ class AgentLoop:
     def _count_strike(self, link: bytes, weight: float) -> None:
         if self.transport.strike(link, weight):
             self.log.warning("a peer that sent too many refused envelopes is banned for a while")
+
+    def _isolate(self, before: Agent, inputs: list[Input]) -> None:
+        """A batch cannot be committed because of an internal error, which one of its inputs may have caused: process
+        them again, each in a batch of its own, and drop those that fail alone."""
+        if len(inputs) > 1:
+            self.agent = before
+            self.recording.rolled_back()
+            self._suspects.extendleft(reversed(inputs))
+            return
+        self._roll_back(before, inputs, InternalFault(what="commit"))
+        for each in inputs:
+            if isinstance(each, Received):
+                self._count_strike(each.link, HASTY)
 
     def _roll_back(self, before: Agent, inputs: list[Input], error: LocalError) -> None:
         """Restore the state before a batch that could not be committed."""
@@ -473,7 +529,9 @@ class AgentLoop:
         self.handlers.begin_shutdown(limit_s, self.agent)
         while not self.control.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
             self._process([TimerFired(name) for name in self.timers.pop_matching(_is_ack_timer)])
-            if not (_has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._queue):
+            if not (
+                _has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._suspects or self._queue
+            ):
                 break
             self._process(self._wait(int(left_s * 1000) + 1))
         else:

@@ -31,7 +31,7 @@ from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.agent.views.groups import group_info
 from zerochat.agent.views.notifications import notification_of
 from zerochat.agent.views.unread import UnreadMessages
-from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember
+from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember, ResultLost
 from zerochat.group import notifications
 from zerochat.group.effects import CommandDone, CommandFailed, Effect, InvitationCreated, JournalEffect, Posted
 from zerochat.group.inputs import Command, CommandInput
@@ -131,8 +131,17 @@ class RequestHandlers(Services):
         self.unread.note_stored(stored)
 
     def complete(self, effect: CommandDone | CommandFailed, agent: Agent) -> None:
-        """Answer the request whose command the core has carried out or refused."""
+        """Answer the request whose command the core has carried out or refused. An internal error is answered and
+        raised."""
         call, command = self._tickets.pop(effect.ticket)
+        try:
+            self._complete(call, command, effect, agent)
+        except Exception:
+            lost = ResultLost if isinstance(effect, CommandDone) else InternalFault
+            self._refuse(call, lost(what=call.method))
+            raise
+
+    def _complete(self, call: Call, command: Command, effect: CommandDone | CommandFailed, agent: Agent) -> None:
         if isinstance(effect, CommandFailed):
             self.files.discard(command, agent)
             self._refuse(call, _explained(effect.error, command, agent))

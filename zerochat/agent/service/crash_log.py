@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import gmtime
@@ -43,6 +43,15 @@ def redacted_traceback(error: BaseException) -> str:
         lines += [f"{type(one).__module__}.{type(one).__qualname__}\n", *StackSummary.from_list(frames).format()]
         one = one.__cause__ or one.__context__
     return "".join(lines).rstrip("\n")
+
+
+@contextmanager
+def contained(log: logging.Logger, what: str) -> Iterator[None]:
+    """An internal error in the block is logged and ends here. `what`: what the block does, as in "while sending"."""
+    try:
+        yield
+    except Exception:
+        log.exception("internal error while %s", what)
 
 
 class RedactingFormatter(logging.Formatter):
