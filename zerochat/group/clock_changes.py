@@ -1,9 +1,9 @@
-"""Clock changes: after the machine's clock is set, time goes on as before until a member confirms the new time.
+"""Clock changes: after the machine's clock is set, time goes on as before until two members confirm the new time.
 
 It is unknown which of the two times is right. Events dated by a clock that is a year ahead would be rejected for a year
 (`lamport.check_not_ahead`), and so would everything that depends on them; a clock that is set back would delay every
-timer. So the offset is subtracted (`Transaction.now`) until a member's time agrees with the new one
-(`lamport.adopt_peer_clock`).
+timer. So the offset is subtracted (`Transaction.now`) until the times of two members agree with the new one
+(`lamport.confirm_clock`).
 
 Then the time jumps, as it may also between two processes. No deadline may lie further ahead after that than when it was
 set.
@@ -25,7 +25,7 @@ NEGLIGIBLE_MS = 60_000
 def on_started(tx: Transaction, rebooted: bool) -> None:
     """The process has started. After a reboot (`rebooted`) the known clock offset is void."""
     if rebooted:
-        tx.update_agent(clock_offset_ms=0)
+        tx.update_agent(clock_offset_ms=0, clock_confirmed_by=())
     clamp_deadlines(tx)
 
 
@@ -34,7 +34,8 @@ def on_clock_set(tx: Transaction, by_ms: int) -> None:
     once: a machine without a clock learns the time this way. A leaving member still exchanges times."""
     leap = tx.agent.clock_offset_ms + by_ms
     alone = not any(group.others for group in tx.agent.groups.values() if group.state != "left")
-    tx.update_agent(clock_offset_ms=0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap)
+    offset_ms = 0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap
+    tx.update_agent(clock_offset_ms=offset_ms, clock_confirmed_by=())
     clamp_deadlines(tx)
 
 

@@ -31,7 +31,7 @@ class Transaction:
 
     @property
     def now(self) -> int:
-        """Our time, UTC ms: the clock without the part of its last change that no member has confirmed
+        """Our time, UTC ms: the clock without the part of its last change that members have not confirmed
         (`clock_changes.py`)."""
         return self.context.now - self.agent.clock_offset_ms
 

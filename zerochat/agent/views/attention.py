@@ -14,8 +14,8 @@ CLOCKS_DIFFER: Final = (
 CLOCKS_S: Final = 120.0
 """Authors retransmit at least every half minute, so two minutes without one mean that it is over."""
 CLOCK_SET: Final = (
-    "The clock of this machine was set {by} while zerochat was running, and no member has confirmed the new time."
-    " Your messages use the old time until a member does."
+    "The clock of this machine was set {by} while zerochat was running, and too few members have confirmed it."
+    " Your messages use the old time until two members do, or the only other one."
 )
 STALE_PROFILE: Final = (
     "This is an older copy of the profile, for example from a backup, and other members may have newer messages of"

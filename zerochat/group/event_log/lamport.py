@@ -18,6 +18,9 @@ AHEAD_MS_MAX = 5 * 60 * 1000
 """How far a peer's timestamp may run ahead of our clock. Without a bound one member could exhaust the clock of all;
 five minutes exceed the usual drift of unsynchronised laptops."""
 
+CONFIRMATIONS: Final = 2
+"""How many members must confirm the new time after a change of our clock."""
+
 
 def tick(latest: int, now: int) -> int:
     """The timestamp of a new event after everything up to `latest` was read. Both in UTC milliseconds."""
@@ -38,8 +41,15 @@ def check_not_ahead(lamport: int, now: int) -> None:
         raise AheadOfTime
 
 
-def adopt_peer_clock(tx: Transaction, at: int) -> None:
-    """A member reports its time (UTC ms), as every `sync` does. After a clock change of ours, adopt the new time if the
-    member's is nearer to it than to the continued one."""
-    if tx.agent.clock_offset_ms and abs(at - tx.context.now) < abs(at - tx.now):
-        tx.update_agent(clock_offset_ms=0)
+def confirm_clock(tx: Transaction, member: str, at: int) -> None:
+    """A member reports its time (UTC ms), as every `sync` does. After a clock change of ours, it confirms the new time
+    if its own is nearer to that than to the continued one. The new time is adopted when two members have confirmed it,
+    as one may lie; where there is one other member, when that one has."""
+    if not tx.agent.clock_offset_ms or abs(at - tx.context.now) >= abs(at - tx.now):
+        return
+    confirmed = tuple(dict.fromkeys((*tx.agent.clock_confirmed_by, member)))
+    others = {did for group in tx.agent.groups.values() if group.state != "left" for did in group.others}
+    if len(confirmed) >= min(CONFIRMATIONS, len(others)):
+        tx.update_agent(clock_offset_ms=0, clock_confirmed_by=())
+    else:
+        tx.update_agent(clock_confirmed_by=confirmed)

@@ -137,7 +137,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     if body.group != name:
         raise Malformed(why="sync: another group")
     _receive_reach(tx, name, sender, body.reach)
-    lamport.adopt_peer_clock(tx, body.reach.at)
+    lamport.confirm_clock(tx, sender, body.reach.at)
     retention.confirm_clock(tx, body.reach.at)
     if not mediator_mail.goes_by_mail(tx, name, sender):  # a mediator may have held it for days
         tx.update_shown(name, sender, clock_ahead_ms=body.reach.at - tx.context.now)

@@ -36,7 +36,9 @@ class Agent(Struct, frozen=True):
     peer_queries: dict[str, PeerQuery] = field(default_factory=dict)
     """Open questions by thread. Not kept over a restart."""
     clock_offset_ms: int = 0
-    """The part of the last clock change that no member has confirmed, ms; our time is the clock minus this."""
+    """The part of the last clock change that members have not confirmed, ms; our time is the clock minus this."""
+    clock_confirmed_by: tuple[str, ...] = ()
+    """The members that have confirmed it, as long as they are too few (`event_log/lamport.py`)."""
     file_rules: FileRules = FileRules()
     """The disk quota for files of other members."""
     storage_rules: StorageRules = StorageRules()
