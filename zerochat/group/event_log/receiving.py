@@ -24,7 +24,7 @@ POST_WORK_US, READ_WORK_US = 80, 40
 
 def receive_events(tx: Transaction, name: str, sender: str, body: EventsBody) -> None:
     """Receive events from a member. Raises RemoteError, and then nothing has changed."""
-    acknowledgements.record_state(tx, name, sender, body.view, body.have)
+    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
     _receive_runs(tx, name, sender, runs_of(body.runs, body.packed))
 
 
@@ -34,7 +34,7 @@ def receive_status(tx: Transaction, name: str, sender: str, body: StatusBody) ->
         raise Malformed(why="status: another group")
     if body.reach is not None:
         _receive_reach(tx, name, sender, body.reach)
-    acknowledgements.record_state(tx, name, sender, body.view, body.have)
+    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
     _receive_runs(tx, name, sender, body.runs, posts=False)
 
 
@@ -46,7 +46,7 @@ def receive_signed_events(
     `from_author`: sent now by its author, not relayed. Raises RemoteError.
     """
     if from_author:
-        acknowledgements.record_state(tx, name, sender, body.view, body.have)
+        acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
     seqs = []
     for event in read_runs(name, runs_of(body.runs, body.packed), sender):
         rate_limits.charge_bytes(tx, name, sender, len(event.record))
@@ -145,8 +145,8 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
         acknowledgements.schedule_ack(tx, name, sender)
     delivery.start_chain(tx, name, sender, body.start_seq, body.start_id)
     was_behind = acknowledgements.is_behind(tx.group(name), sender)
-    acknowledgements.record_regression(tx, name, sender, body.view, body.have, body.reach.at)
-    acknowledgements.record_state(tx, name, sender, body.view, body.have)
+    acknowledgements.record_regression(tx, name, sender, body.view, body.have, body.reach.at, body.have_from)
+    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
     group = tx.group(name)
     former = {did: upto for did, upto in body.former if did in group.view.former}
     acknowledgements.record_acks(tx, name, sender, {**former, group.me: body.acked})

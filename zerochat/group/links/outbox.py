@@ -5,7 +5,6 @@ link; a member reached by mail gets an envelope of its own.
 """
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 from zerochat.didcomm.message import Message, new_id
@@ -27,10 +26,19 @@ a heartbeat; so it must take less time than the silence timeout."""
 
 
 def confirmed_positions(group: Group) -> list[int]:
-    """How far we have each member's chain by the author's own word, in the order of the view; of a view that is too
-    large, the first members. Relayed events do not count: the author may still retransmit them."""
+    """How far we have each member's chain by the author's own word, in the order of the view. Relayed events do not
+    count: the author may still retransmit them."""
     chains = group.log.chains
-    return [chains[did].confirmed_seq if did in chains else 0 for did in islice(group.view.members, HAVE_MAX)]
+    return [chains[did].confirmed_seq if did in chains else 0 for did in group.view.members]
+
+
+def have_fields(tx: Transaction, have: list[int]) -> dict[str, Any]:
+    """The fields `have` and `have_from` of a message, for these positions of all members. Of a view that is too large,
+    each message covers other members: it begins at a random place, so that every author is covered in time."""
+    if len(have) <= HAVE_MAX:
+        return {"have": have}
+    first = int.from_bytes(tx.context.random(4)) % len(have)
+    return {"have": [*have[first:], *have[:first]][:HAVE_MAX], "have_from": first}
 
 
 def publish_events(
@@ -90,14 +98,15 @@ def span_of(group: Group, events: Sequence[Event]) -> mediator_mail.Span | None:
     return (own[0], own[-1]) if own and own == [*range(own[0], own[-1] + 1)] else None
 
 
-def events_body(group: Group, events: Sequence[Event]) -> dict[str, Any]:
+def events_body(tx: Transaction, group: Group, events: Sequence[Event]) -> dict[str, Any]:
     """The body of a message with these events (`messages.EventsBody`)."""
-    return {"runs": write_runs(events, group.me), "view": group.view.checksum, "have": confirmed_positions(group)}
+    have = have_fields(tx, confirmed_positions(group))
+    return {"runs": write_runs(events, group.me), "view": group.view.checksum, **have}
 
 
 def _message(tx: Transaction, name: str, events: Sequence[Event], *, status: bool) -> Message:
     group = tx.group(name)
-    body = events_body(group, events)
+    body = events_body(tx, group, events)
     if status:
         body["group"] = name
     return Message(type=STATUS if status else EVENTS, id=new_id(tx.context.random), body=body)

@@ -81,7 +81,7 @@ def publish_signed(tx: Transaction, name: str, events: Sequence[Event]) -> None:
             _rotate_key(tx, name, portion[-1].seq)
         own = own_stream(tx, name)
         key, chain = ratchet(own.chain)
-        body = outbox.events_body(tx.group(name), portion)
+        body = outbox.events_body(tx, tx.group(name), portion)
         tx.update_streams(name, own=replace(own, chain=chain, messages=own.messages + 1))
         _publish_signed(
             tx,

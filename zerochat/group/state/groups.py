@@ -95,6 +95,12 @@ class Group(Redacted, frozen=True):
     def others(self) -> list[str]:
         return [did for did in self.view.members if did != self.me]
 
+    def members_from(self, place: int) -> list[str]:
+        """The members in the order of the view, beginning at this place and going round."""
+        members = list(self.view.members)
+        place %= len(members) or 1
+        return members[place:] + members[:place]
+
     def chain(self, author: str) -> Chain:
         """How far this author's chain is delivered here."""
         return self.log.chains.get(author, _EMPTY_CHAIN)

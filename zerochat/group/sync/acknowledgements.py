@@ -53,8 +53,9 @@ SYNC_INTERVAL_MS = 500
 # --- the state of the other members -----------------------------------------------------------------------------------
 
 
-def record_state(tx: Transaction, name: str, sender: str, view: str, acks: Sequence[int]) -> None:
-    """Record what an authentic message reports of its sender's state."""
+def record_state(tx: Transaction, name: str, sender: str, view: str, acks: Sequence[int], first: int = 0) -> None:
+    """Record what an authentic message reports of its sender's state: the places `acks` in the chains of the members of
+    its `view`, from the `first` member on."""
     group = tx.group(name)
     peer = group.links.peers[sender]
     if view == peer.anti_entropy.view:
@@ -63,14 +64,17 @@ def record_state(tx: Transaction, name: str, sender: str, view: str, acks: Seque
         tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
         tx.emit(Notify(ViewChanged(name)))
     if view == group.view.checksum:
-        record_acks(tx, name, sender, dict(zip(group.view.members, acks, strict=False)))
+        record_acks(tx, name, sender, dict(zip(group.members_from(first), acks, strict=False)))
     else:
         schedule_view_comparison(tx, name)
 
 
-def record_regression(tx: Transaction, name: str, member: str, view: str, acks: Sequence[int], at: int) -> None:
+def record_regression(
+    tx: Transaction, name: str, member: str, view: str, acks: Sequence[int], at: int, first: int = 0
+) -> None:
     """A member reports its state, written `at` this time by its own clock (UTC ms). If it keeps reporting less of our
-    chain than it had acknowledged, its profile is an older copy: accept that, and retransmit the lost events.
+    chain than it had acknowledged, its profile is an older copy: accept that, and retransmit the lost events. `acks`
+    and `first`: as in `record_state`.
 
     A single report does not suffice: messages on two paths overtake each other. Older, possibly replayed reports are
     ignored. Nor is it accepted often, since a false report costs its sender nothing.
@@ -79,8 +83,9 @@ def record_regression(tx: Transaction, name: str, member: str, view: str, acks: 
     peer = group.links.peers[member]
     if view != group.view.checksum or at <= peer.acks.written_at:
         return
-    upto = dict(zip(group.view.members, acks, strict=False)).get(group.me, 0)
-    regressed = upto < peer.acks.upto.get(group.me, 0)
+    known = peer.acks.upto.get(group.me, 0)
+    upto = dict(zip(group.members_from(first), acks, strict=False)).get(group.me, known)
+    regressed = upto < known
     if regressed and peer.acks.regressed_since and tx.now >= peer.acks.regressed_since + REGRESSION_MS:
         tx.update_acks(name, member, written_at=at, regressed_since=0, upto={group.me: upto})
         tx.update_retransmission(name, member, tries=0, retry_at=tx.now)
@@ -171,7 +176,7 @@ def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[
     body: dict[str, Any] = {
         "group": name,
         "view": group.view.checksum,
-        "have": confirmed_positions(group),
+        **outbox.have_fields(tx, confirmed_positions(group)),
         "start_seq": peer.start_seq,
         "acked": group.chain(member).confirmed_seq,
         "heads": list(heads),
@@ -206,7 +211,7 @@ def sync_message(tx: Transaction, name: str, member: str, unreachable: Sequence[
         body["tlog_size"] = size
     if unreachable:
         body["unreachable"] = [place for place, did in enumerate(group.view.members) if did in unreachable]
-    body["head_digests"] = head_digests(group, salt := new_id(tx.context.random))
+    body["head_digests"] = head_digests(group, salt := new_id(tx.context.random), body.get("have_from", 0))
     if peer.exchange.greeting_due:
         tx.update_exchange(name, member, greeting_due=False)
     if member in group.sync.acks_due:
@@ -250,7 +255,8 @@ def announce_reach(tx: Transaction, name: str) -> None:
 
 def send_status(tx: Transaction, name: str, more: dict[str, Any]) -> None:
     group = tx.group(name)
-    body = {"group": name, "runs": [], "view": group.view.checksum, "have": confirmed_positions(group), **more}
+    have = outbox.have_fields(tx, confirmed_positions(group))
+    body = {"group": name, "runs": [], "view": group.view.checksum, **have, **more}
     message = Message(type=STATUS, id=new_id(tx.context.random), body=body)
     outbox.publish_message(tx, name, message, [member for member in group.links.peers if member in group.view.members])
 

@@ -19,16 +19,19 @@ DIGEST_BYTES = 2
 UNKNOWN = bytes(DIGEST_BYTES)
 
 
-def head_digests(group: Group, salt: str) -> str:
-    """The digests of all chain heads for a message with the id `salt`, in the order of `have`; base64url."""
-    return b64url(b"".join(_digest(salt, group.chain(did)) for did in islice(group.view.members, HAVE_MAX)))
+def head_digests(group: Group, salt: str, first: int = 0) -> str:
+    """The digests of all chain heads for a message with the id `salt`, in the order of `have`, which begins at the
+    `first` member; base64url."""
+    return b64url(b"".join(_digest(salt, group.chain(did)) for did in islice(group.members_from(first), HAVE_MAX)))
 
 
-def differing_authors(group: Group, member: str, salt: str, have: Sequence[int], digests: str) -> Iterator[str]:
+def differing_authors(
+    group: Group, member: str, salt: str, have: Sequence[int], digests: str, first: int = 0
+) -> Iterator[str]:
     """The authors whose chain differs from ours at equal height, by the digests `digests` of a member's message with
     the id `salt`. The member's own chain is not compared. Raises Malformed."""
     their_digests = b64url_bytes(digests)
-    for place, (author, upto) in enumerate(zip(group.view.members, have, strict=False)):
+    for place, (author, upto) in enumerate(zip(group.members_from(first), have, strict=False)):
         chain = group.chain(author)
         if author == member or upto != chain.seq:
             continue

@@ -56,7 +56,7 @@ def compare_heads(tx: Transaction, name: str, member: str, salt: str, body: Sync
     if not body.head_digests or body.view != group.view.checksum or not _both_members(group, member):
         return
     comparison = group.sync.comparisons.get(member, Comparison())
-    differing = differing_authors(group, member, salt, body.have, body.head_digests)
+    differing = differing_authors(group, member, salt, body.have, body.head_digests, body.have_from)
     authors = tuple(author for author in differing if _may_record(group, author, member))
     if not authors:
         if comparison.noticed_at:

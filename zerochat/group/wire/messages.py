@@ -88,6 +88,8 @@ class EventsBody(msgspec.Struct, frozen=True):
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
     packed: str = ""
     """The runs as compressed JSON, in base64url."""
+    have_from: _Count = 0
+    """At which member `have` begins; it goes round, where the view has more members than fit."""
 
 
 class SignedBody(msgspec.Struct, frozen=True):
@@ -126,6 +128,8 @@ class StatusBody(msgspec.Struct, frozen=True):
     have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     reach: ReachBody | None = None
     """None: unchanged."""
+    have_from: _Count = 0
+    """At which member `have` begins; it goes round, where the view has more members than fit."""
 
 
 class SyncBody(msgspec.Struct, frozen=True):
@@ -163,6 +167,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The sender's signed acknowledgement of the recipient's stream, base64url."""
     tlog_size: _Count = 0
     """The number of entries that the sender has of the tlog in force, if the group has one."""
+    have_from: _Count = 0
+    """At which member `have` begins; it goes round, where the view has more members than fit."""
     head_digests: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """The digests of the chain heads that `have` counts, two bytes each (`sync/chain_heads.py`)."""
     room_ms: _Count = 0
