@@ -483,6 +483,27 @@ def test_welcome_is_rate_limited(monkeypatch):
     assert sum(b"/welcome" in each for each in sent) == 2
 
 
+def test_repeated_welcomes_are_charged_to_their_member(monkeypatch):
+    monkeypatch.setattr(rate_limits, "JOIN_ENVELOPES_BURST", 1_000)
+    monkeypatch.setattr(admission, "WELCOME_INTERVAL_MS", 0)
+    monkeypatch.setattr(admission, "WELCOME_EVENT_US", rate_limits.WORK_US_MAX // 16)
+    world = Recorded()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    mine, knocks = world.group("n1").me, list(world.knocks)
+    before = world.group("n0").links.peers[mine].rate_limit
+    assert before.work > rate_limits.WORK_US_MAX - admission.WELCOME_EVENT_US, "the first is free"
+    sent = []
+    world._frame = lambda name, input_: sent.append(input_.envelope)  # type: ignore[method-assign]
+    for _ in range(20):
+        for knock in knocks:
+            world.process("n0", knock)
+    welcomes = [each for each in sent if b"/welcome" in each]
+    assert 1 <= len(welcomes) <= 16 // len(world.group("n0").control) + 1, "as many as its work allows"
+    limit = world.group("n0").links.peers[mine].rate_limit
+    assert limit.work <= 0 and limit.bytes <= before.bytes - sum(map(len, welcomes))
+
+
 def test_claim_of_foreign_key_gets_no_welcome():
     world = Recorded()
     group = world.found()

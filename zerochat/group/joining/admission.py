@@ -10,7 +10,7 @@ from zerochat.group.event_log.event import ADD
 from zerochat.group.joining import vouchers, welcome
 from zerochat.group.joining.claims import put_claim
 from zerochat.group.joining.invitations import ReplyPath
-from zerochat.group.links import peers
+from zerochat.group.links import peers, rate_limits
 from zerochat.group.links.contact import client_key
 from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.membership import WRITER, ancestors, has_seat_for, label_free
@@ -30,6 +30,8 @@ from zerochat.limits import MEMBERS_MAX
 WELCOME_INTERVAL_MS = 1_000
 """At most one welcome per joiner in this time. It may be a thousand times larger than the request, and goes to an
 address that the requester chose (amplification). A joiner that lost one retries later than this."""
+WELCOME_EVENT_US = 50
+"""The work of packing one membership event into a welcome, us."""
 SUSPENDED_CODE = "e.p.req.older"
 
 
@@ -82,7 +84,8 @@ def admit_joiner(tx: Transaction, link: bytes, claimant: str, body: JoinRequestB
 
 def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answer: ReplyPath) -> None:
     """Send a new member its evidence: the event that adds it, with its causal past. The content is the same each time,
-    so parts sent at different times fit together. Raises Refused."""
+    so parts sent at different times fit together. The first is the price of an admission; each further one is charged
+    to the member. Raises Refused, TooMuchWork included."""
     open_ = tx.agent.invitations[link]
     claim, group = open_.claims[claimant], tx.group(open_.group)
     member = claim.relationship.member
@@ -93,6 +96,9 @@ def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answe
         raise Refused(why="a join request by a member whom another member admitted")
     if tx.now < claim.welcomed_at + WELCOME_INTERVAL_MS:
         return
+    again = claim.welcomed_at > 0
+    if again:
+        rate_limits.charge_work(tx, group.id, member, len(group.control) * WELCOME_EVENT_US)
     put_claim(tx, link, claimant, replace(claim, welcomed_at=tx.now))
     past = {name: group.control[name] for name in ancestors(group.control, [entry])}
     attestations = welcome.attestations_for(group, member, entry, past)
@@ -103,4 +109,7 @@ def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answe
         reply = compress_runs(
             Message(type=WELCOME, id=new_id(tx.context.random), thid=thread, body=part), "attestations"
         )
-        answer(claim.relationship.theirs, pack(claim.relationship, reply, tx.packer_of(group.id), tx.context.random))
+        packed = pack(claim.relationship, reply, tx.packer_of(group.id), tx.context.random)
+        if again:
+            rate_limits.charge_bytes(tx, group.id, member, len(packed))
+        answer(claim.relationship.theirs, packed)
