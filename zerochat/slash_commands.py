@@ -140,6 +140,13 @@ COMMANDS = {
             "me", "TEXT", "send an action: * alice waves", title="Send an action", post=lambda text: Post(text, True)
         ),
         CommandInfo("topic", "[TEXT]", "show or set the topic; - removes it", title="Change the topic"),
+        CommandInfo(
+            "keep",
+            "[TIME]",
+            "show or set how long messages stay on this machine: 12h, 30d, 4w or forever",
+            last=("1d", "1w", "30d", "forever"),
+            title="Disappearing messages",
+        ),
         CommandInfo("reply", "[TEXT]", "reply to the selected message, or the newest"),
         CommandInfo("react", "[EMOJI]", "react with an emoji or its name; again withdraws it"),
         CommandInfo("edit", "[TEXT]", "edit your selected message, or your newest"),

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from tests.support import agents
+from tests.support.agents import until
+from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.api.subscriptions.store import Consumer, DurableNotification, StoredAnswer, SubscriptionRecords
+from zerochat.agent.clock import Clock
 from zerochat.agent.storage import drafts, erasure
 from zerochat.agent.storage.erasure import Eraser
 from zerochat.agent.storage.journal import DiskFull, Journal
+from zerochat.agent.storage.profiles import unlock
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public, sha256
 from zerochat.group.effects import (
@@ -25,7 +30,9 @@ from zerochat.group.effects import (
 from zerochat.group.event_log.event import DELETE, EDIT, EXPIRED, LABEL, POST, TOPIC, Event, load_event
 from zerochat.group.messages.bodies import target_of
 
+people = agents.people
 PAGE_BYTES = 4_096
+HOUR, DAY = 3_600_000, 86_400_000
 KEY = bytes(range(32))
 CANARY = "xylocanary"
 KEPT = "yellowkept"
@@ -224,3 +231,63 @@ def test_a_full_disk_delays_an_erasure(log: Log, monkeypatch: pytest.MonkeyPatch
     until = eraser.run_if_due()
     assert until is not None and eraser.run_if_due() == until
     assert EXPIRED not in log.types()
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_agents_erase_messages_and_files_of_a_group_with_a_rule(
+    people: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = people("alice", "bob")
+    alice.client.create_group("friends", keep=HOUR)
+    bob.client.join_group(alice.client.create_invitation("friends").url)
+    until(lambda: bob.client.list_groups() and bob.client.list_groups()[0].state == "active", "joining")
+    until(lambda: all(one.client.list_groups()[0].connected for one in (alice, bob)), "connecting")
+    assert alice.client.list_groups()[0].keep == HOUR == bob.client.list_groups()[0].policy.keep
+    picture = tmp_path / "notes.txt"
+    picture.write_text(f"{CANARY} in a file")
+    alice.client.call("send_message", group="friends", text=f"{CANARY} one")
+    alice.client.call("send_files", group="friends", paths=[str(picture)], text=CANARY)
+    bob.client.call("save_draft", group="friends", text=f"{CANARY} draft")
+    until(lambda: len(bob.texts()) == 2, "receiving")
+    until(lambda: stored_files(bob), "downloading")
+    now = Clock.now
+    monkeypatch.setattr(Clock, "now", lambda clock: now(clock) + 2 * HOUR)
+    for one in (alice, bob):
+        one.client.set_retention("friends", 0)  # begins a round now
+    until(lambda: not alice.texts() and not bob.texts(), "expiry")
+    alice.client.call("send_message", group="friends", text=f"{KEPT} two")
+    until(lambda: bob.texts() == [f"{KEPT} two"], "the next message")
+    until(lambda: not stored_files(alice) and not stored_files(bob), "the deletion of the file")
+    assert not bob.client.call("search_messages", query=CANARY).hits
+    assert not bob.client.call("list_drafts").drafts
+    for one in (alice, bob):
+        until(lambda one=one: not one.client.list_groups()[0].unacknowledged, "acknowledgement")
+        one.sleep()
+        with Journal.open(one.places.journal, unlock(one.places, None)) as journal:
+            while journal.erasures.erase_slice():
+                pass
+            pages = journal._db.serialize("main")
+        assert CANARY.encode() not in pages and KEPT.encode() in pages
+
+
+def stored_files(one: Any) -> list[Path]:
+    return [path for path in (one.places.journal.parent / "files").rglob("*") if path.is_file()]
+
+
+@pytest.mark.slow
+def test_a_setting_and_a_choice_apply_at_once(people: Any) -> None:
+    (alice,) = people("alice")
+    alice.client.create_group("friends")
+    assert alice.client.call("change_setting", name="storage.keep", value="30d").note == ""
+    until(lambda: alice.client.list_groups()[0].keep == 30 * DAY, "the setting")
+    assert alice.client.set_retention("friends", DAY).keep == DAY
+    assert alice.client.list_groups()[0].keep_choice == DAY
+    with pytest.raises(AgentError, match="Invalid retention"):
+        alice.client.set_retention("friends", 1)
+    alice.client.create_group("board", keys="sender-key", accountability="tlog")
+    with pytest.raises(AgentError, match="evidence"):
+        alice.client.set_retention("board", DAY)
+    assert {one.name: one.keep for one in alice.client.list_groups()} == {"friends": DAY, "board": 0}

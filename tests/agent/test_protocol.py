@@ -43,6 +43,7 @@ VERBS: dict[str, set[str]] = {
     "info": {"list_groups"},
     "invite": {"create_invitation", "list_invitations", "revoke_invitation"},
     "join": {"join_group", "cancel_join"},
+    "keep": {"set_retention"},
     "leave": {"leave_group"},
     "messages": {"list_connection_messages"},
     "tlog": {"get_tlog", "set_tlog_terms"},

@@ -161,7 +161,7 @@ def test_the_keys_of_a_group_are_described_correctly(run, agent, keys, said) -> 
     ("given", "keep_ms", "said"),
     [
         ("12h", 43_200_000, "12 hours"),
-        ("1d", 86_400_000, "24 hours"),
+        ("1d", 86_400_000, "1 day"),
         ("30d", 30 * 86_400_000, "30 days"),
         ("2w", 14 * 86_400_000, "2 weeks"),
         ("35d", 35 * 86_400_000, "35 days"),

@@ -541,6 +541,11 @@ class FakeAgent:
         self.tell("event", event)
         return self._sent(event)
 
+    def _set_retention(self, params: rpc.SetRetentionParams) -> GroupInfo:
+        group = self.groups[params.group]
+        group.info = replace(group.info, keep=params.keep, keep_choice=params.keep)
+        return group.info
+
     def _save_draft(self, params: rpc.Draft) -> NoParams:
         self.drafts = {**self.drafts, params.group: params.text}
         if not params.text:

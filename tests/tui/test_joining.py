@@ -478,6 +478,10 @@ def test_the_rules_of_a_new_group(tmp_path):
             await it.press("down", "right", "down", "right")
             await it.shows("history     ‹ the last 50 messages before they joined ›")
             await it.shows("kept by     ‹ the 3 longest-standing members ›")
+            await it.press("down")
+            await it.shows("retention   ‹ messages do not disappear ›")
+            await it.press("right")
+            await it.shows("retention   ‹ messages disappear after 1 day ›")
             await it.press("enter")
             await it.shows("Message crew")
             assert asked(it.agent, "create_group") == [
@@ -493,6 +497,7 @@ def test_the_rules_of_a_new_group(tmp_path):
                     "history": "last:50",
                     "keepers": 3,
                     "accountability": "acks",
+                    "keep": 86_400_000,
                 }
             ]
             await it.press("f12")

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from tests.support.fake_agent import ME, Refusal
 from tests.support.tui_pilot import asked, run, scene, weekend
+from zerochat.rpc import ExpiredNotification
 from zerochat.tui.actions import messages
 from zerochat.tui.state.preferences import SettingsStore
 
@@ -554,6 +555,24 @@ def test_the_topic_is_always_shown(tmp_path):
             await it.say("/topic -")
             await it.shows("alice cleared the topic")
             await it.until(lambda: "early train" not in it.text.split("\n")[0])
+
+    run(play())
+
+
+def test_messages_that_expire_disappear(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/keep")
+            await it.until(lambda: "Messages here do not disappear." in it.told())
+            await it.say("/keep soon")
+            await it.until(lambda: "such as 12h, 30d or 4w" in it.told())
+            await it.say("/keep 30d")
+            await it.until(lambda: "disappear from this machine after 30 days" in it.told())
+            await it.until(lambda: "disappear after 30 days" in it.text.split("\n")[0])
+            last = it.agent.groups["g1"].events[-1]
+            it.agent.tell("expired", ExpiredNotification("g1", last.lamport + 1))
+            await it.until(lambda: "seven at the station" not in it.text)
 
     run(play())
 

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from msgspec.structs import replace
-
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import Call, ControlServer, Interest
 from zerochat.agent.clock import Clock, Timers
@@ -31,7 +29,7 @@ from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Tra
 from zerochat.agent.service.crash_log import contained
 from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.settings.reader import Settings
-from zerochat.agent.settings.reload import Reloaded, core_rules, read_changes
+from zerochat.agent.settings.reload import Reloaded, read_changes, with_core_rules
 from zerochat.agent.storage.erasure import Eraser
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
@@ -63,6 +61,7 @@ from zerochat.group.inputs import (
 )
 from zerochat.group.state import Agent
 from zerochat.group.sync.acknowledgements import is_behind
+from zerochat.group.timer_kinds import TimerKind
 
 DISPUTE_REVIEW_S: Final = 2.0
 """However busy the agent is, it reviews disputes this often."""
@@ -506,11 +505,8 @@ class AgentLoop:
         self.apply(settings)
         self.set_hooks()
         self.recording.reload(self.agent, self.control.heartbeat)
-        # `Started` gives the core the same at a start; the next commit writes it.
-        files, indicators, rotation, storage = core_rules(settings)
-        self.agent = replace(
-            self.agent, file_rules=files, indicators=indicators, key_rotation=rotation, storage_rules=storage
-        )
+        self.agent = with_core_rules(self.agent, settings)
+        self.executor.pending.append(TimerFired(f"{TimerKind.RETENTION} "))
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings that no open socket depends on."""

@@ -43,6 +43,7 @@ from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.inputs import Input, Started
 from zerochat.group.state import Agent
+from zerochat.presentation.keep_rules import read_keep
 from zerochat.rpc import ReplacedPort
 
 FILES_SECRET: Final = "files_secret"  # noqa: S105  # its name
@@ -109,9 +110,8 @@ def open_loop(
             uris = web.start(hidden)
             public = x25519_public(secret)
             nearest = AddressKind[settings.near_mediators.upper()]
-            started = Started(
-                pair, queue, public, uris, hidden, settings.cover, loop.restored, anew, *core_rules(settings), nearest
-            )
+            rules = (*core_rules(settings), nearest, read_keep(settings.keep))
+            started = Started(pair, queue, public, uris, hidden, settings.cover, loop.restored, anew, *rules)
             yield loop, [started, *files.files_on_disk()]
 
 

@@ -132,6 +132,7 @@ class Options(argparse.Namespace):
     revoke: str | None
     keepers: int
     keep: int
+    time: int | None
     read_only: bool
     role: str
     words: str | None
@@ -462,16 +463,6 @@ def history_rule(text: str) -> str:
     try:
         return read_rule(text, int(time.time() * 1000))
     except BadHistory as error:
-        raise argparse.ArgumentTypeError(error.sentence()) from None
-
-
-def keep_rule(text: str) -> int:
-    """A retention such as `30d`, in ms; 0: `forever`."""
-    from zerochat.presentation.keep_rules import BadKeep, read_keep
-
-    try:
-        return read_keep(text)
-    except BadKeep as error:
         raise argparse.ArgumentTypeError(error.sentence()) from None
 
 

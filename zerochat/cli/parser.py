@@ -20,6 +20,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "config": ("config",),
     "backup": ("passphrase", "backup", "restore"),
     "groups": ("new", "info", "leave", "forget", "resume"),
+    "keep": ("keep",),
     "invite": ("invite",),
     "join": ("join",),
     "members": ("members", "remove", "role", "transfer", "rename", "ignore"),

@@ -12,7 +12,8 @@ and no member asks for it again. What stays tells who posted when, and no more. 
 away for longer receives such headers in place of the messages. It accepts one only when the event has expired by its
 own clock, so that no member can pass off another one's recent post as expired; posts of new members' past are not sent
 at all. Groups with a rule add random bytes to each body: otherwise its hash would reveal a short text to whoever
-guesses it. Membership events stay, and so does what is derived from them.
+guesses it. Other groups do not, so under a choice of ours alone the hash of a short text can be guessed by a thief of
+our disk. Membership events stay.
 
 An event expires by its Lamport time, which no author can set far ahead (`lamport.check_not_ahead`). Our clock is
 believed a day at a time (`_trusted_time`): a clock that is set, or that was wrong when the process started, erases no
@@ -28,7 +29,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.errors import Refused
+from zerochat.errors import LocalError, Refused
 from zerochat.group.effects import EraseContent, Notify
 from zerochat.group.event_log.event import Event, load_event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
@@ -46,6 +47,10 @@ STEP_MS = 24 * 3_600_000
 SALT_BYTES = 16
 EARLY_MS_MAX = 2 * AHEAD_MS_MAX
 """How long before its time, by our clock, an erased event is accepted: clocks differ."""
+
+
+class KeptAsEvidence(LocalError):
+    """Messages in {group} cannot disappear: the group has a transparency log, and keeps them as evidence."""
 
 
 def keep_ms(agent: Agent, group: Group) -> int:
@@ -99,7 +104,9 @@ def confirm_clock(tx: Transaction, at: int) -> None:
 
 
 def choose(tx: Transaction, group: Group, rule: int) -> str:
-    """The user's choice for this conversation, ms; 0: none."""
+    """The user's choice for this conversation, ms; 0: none. Raises KeptAsEvidence."""
+    if rule and group.view.has_tlog:
+        raise KeptAsEvidence(group=group.name)
     tx.update_group(group.id, retention=replace(group.retention, choice=rule))
     schedule(tx, 1)
     return group.id

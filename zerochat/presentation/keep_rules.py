@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 
 from zerochat.errors import LocalError
 from zerochat.limits import KEEP_MS_MAX, KEEP_MS_MIN
+from zerochat.rpc import GroupInfo
 
 FOREVER: Final = "forever"
 COPIES: Final = (
@@ -12,7 +13,7 @@ COPIES: Final = (
 )
 """What no retention rule can prevent."""
 _UNITS: Final = {"h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_NAMES: Final = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000))
+_NAMES: Final = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("millisecond", 1))
 _SPAN = re.compile(r"(\d{1,5})([hdw])", re.ASCII)
 
 
@@ -49,11 +50,25 @@ def span_text(keep_ms: int) -> str:
     """A retention (ms) in words: 30 days."""
     if not keep_ms:
         return FOREVER
-    name, unit = next((one for one in _NAMES if keep_ms % one[1] == 0 and keep_ms >= 2 * one[1]), _NAMES[-1])
-    if name == "week" and keep_ms % (4 * unit):  # 30 days and 2 weeks are usual, 5 weeks are not
-        name, unit = ("week", unit) if keep_ms < 4 * unit else _NAMES[1]
+    # 30 days and 2 weeks are usual, 5 weeks are not.
+    name, unit = next(one for one in _NAMES if keep_ms % one[1] == 0 and (one[0] != "week" or keep_ms <= 4 * one[1]))
     count = keep_ms // unit
     return f"{count:,} {name}" + ("s" if count != 1 else "")
+
+
+def state_sentence(info: GroupInfo) -> str:
+    """How long messages of a conversation stay here."""
+    if not info.keep:
+        return "Messages here do not disappear."
+    if info.keep == info.policy.keep:
+        return f"Messages here disappear after {span_text(info.keep)}, for all members. {COPIES}"
+    others = f"keep them for {span_text(info.policy.keep)}" if info.policy.keep else "keep theirs"
+    return f"Messages here disappear from this machine after {span_text(info.keep)}. Other members may {others}."
+
+
+def short_text(info: GroupInfo) -> str:
+    """The same for a header; empty: they do not disappear."""
+    return f"disappear after {span_text(info.keep)}" if info.keep else ""
 
 
 def policy_text(keep_ms: int) -> str:

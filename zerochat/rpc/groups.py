@@ -133,6 +133,11 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     topic: str = ""
     """The current topic."""
     policy: PolicyInfo = PolicyInfo()
+    keep: int = 0
+    """How long messages stay on this machine, milliseconds: the shortest of the group's rule, my choice and my setting.
+    0: for ever."""
+    keep_choice: int = 0
+    """My choice for this conversation; 0: none."""
     role: Role = "writer"
     """My role. A reader cannot send."""
     removed_by: Author | None = None
@@ -347,6 +352,14 @@ class CreateGroupParams(Struct, frozen=True):
     keepers: int = 0
     accountability: str = "acks"
     keep: int = 0
+
+
+class SetRetentionParams(Struct, frozen=True):
+    """`keep`: how long messages of this conversation stay on this machine, milliseconds, an hour to ten years; 0: as
+    long as the group's rule and my setting say."""
+
+    group: str
+    keep: int
 
 
 class CreateInvitationParams(Struct, frozen=True):

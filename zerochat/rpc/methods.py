@@ -97,6 +97,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "verify_member": (members.VerifyMemberParams, members.MemberInfo),
     "leave_group": (groups.GroupParams, groups.GroupInfo),
     "forget_group": (groups.GroupParams, status.NoParams),
+    "set_retention": (groups.SetRetentionParams, groups.GroupInfo),
     "resume_group": (groups.GroupParams, groups.GroupInfo),
     "dismiss_warnings": (groups.DismissWarningsParams, groups.GroupInfo),
     "ping_peer": (connections.PeerParams, connections.PendingReply),

@@ -380,6 +380,10 @@ class Client(ClientConnection):
     def forget_group(self, group: str) -> None:
         self.call("forget_group", group=group)
 
+    def set_retention(self, group: str, keep: int) -> GroupInfo:
+        info: GroupInfo = self.call("set_retention", group=group, keep=keep)
+        return info
+
     def resume_group(self, group: str) -> GroupInfo:
         info: GroupInfo = self.call("resume_group", group=group)
         return info

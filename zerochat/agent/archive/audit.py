@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from zerochat.errors import RemoteError
-from zerochat.group.event_log.event import EXPIRED, POST, Event, foreign_event
+from zerochat.group.event_log.event import POST, Event, foreign_event
 from zerochat.group.membership import View, check_all, may_post, resolve_view
 from zerochat.rpc import ChainExtent, LogRow, LogSummary
 
@@ -143,8 +143,7 @@ class Audit(Struct):
             self._broken("its id is not the hash of its record", row)
         elif event.record != row.record:
             self._broken("its record is not in canonical form", row)
-        kind = EXPIRED if event.is_erased else event.type
-        said = event.author, event.seq, event.lamport, kind, event.group_id
+        said = event.author, event.seq, event.lamport, event.stored_type, event.group_id
         if said != (row.author, row.position, row.lamport, row.type, self.summary.group):
             self._broken("its row contradicts its record", row)
             return None

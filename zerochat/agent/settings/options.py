@@ -231,6 +231,14 @@ OPTIONS: Final[Mapping[str, Option]] = {
             1_024,
             at_once=True,
         ),
+        Option(
+            "storage.keep",
+            "how long messages of all groups are kept on this machine, such as 12h, 30d or 4w; a group's rule or your"
+            " choice for a conversation may be shorter",
+            values.keep,
+            "forever",
+            at_once=True,
+        ),
         _flag(
             "telemetry.allowed",
             "false forbids delivery telemetry; true allows you to turn it on (`zerochat telemetry on`)",

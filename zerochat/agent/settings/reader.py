@@ -38,6 +38,7 @@ class Settings(Struct, frozen=True):
     size_max: int = 64
     total_max: int = 2_048
     daily_max: int = 1_024
+    keep: str = "forever"
     log_level: str = "info"
     drain: int = 5
     """Seconds."""

@@ -4,14 +4,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.settings.options import AT_ONCE, CHECKS
 from zerochat.agent.settings.reader import Settings, load_settings
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
+from zerochat.presentation.keep_rules import read_keep
 
 if TYPE_CHECKING:
     from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
+    from zerochat.group.state import Agent
 
 
 class Reloaded(Struct, frozen=True):
@@ -76,4 +79,17 @@ def core_rules(settings: Settings) -> "tuple[FileRules, Indicators, KeyRotation,
         Indicators(settings.read_receipts, settings.typing),
         KeyRotation(settings.key_messages, settings.key_days, settings.key_removals),
         StorageRules(settings.daily_max << 20),
+    )
+
+
+def with_core_rules(agent: "Agent", settings: Settings) -> "Agent":
+    """The core's state with changed settings. `Started` gives it the same at a start; the next commit writes it."""
+    files, indicators, rotation, storage = core_rules(settings)
+    return replace(
+        agent,
+        file_rules=files,
+        indicators=indicators,
+        key_rotation=rotation,
+        storage_rules=storage,
+        keep_ms=read_keep(settings.keep),
     )

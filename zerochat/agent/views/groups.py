@@ -12,6 +12,7 @@ from zerochat.agent.views import tlog_status
 from zerochat.agent.views.completeness import completeness
 from zerochat.agent.views.delivery import reach
 from zerochat.agent.views.members import display_names
+from zerochat.group import retention
 from zerochat.group.external import short_links
 from zerochat.group.joining import requests
 from zerochat.group.joining.private_conversations import is_waiting
@@ -49,6 +50,8 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         created_at=timestamp(group.created),
         topic=topic,
         policy=roster.policy_info(group.view.policy),
+        keep=retention.keep_ms(agent, group),
+        keep_choice=group.retention.choice,
         role=roster.role_of(group, group.me),
         tlog=tlog_status.state(group),
         removed_by=Author(group.removed_by, display_names(group).get(group.removed_by, ""))

@@ -15,7 +15,7 @@ from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
-from zerochat.presentation import delivery, group_rules, private
+from zerochat.presentation import delivery, group_rules, keep_rules, private
 from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
 from zerochat.slash_commands import (
     ALIASES,
@@ -391,6 +391,15 @@ def _msg(chat: Session, rest: str) -> None:
         chat.send(text)
 
 
+def _keep(chat: Session, rest: str) -> None:
+    _here(chat)
+    info = chat.groups[chat.group]
+    if rest:
+        info = chat.client.set_retention(chat.group, keep_rules.read_keep(rest))
+        chat.refresh()
+    narrate(keep_rules.state_sentence(info))
+
+
 def _history(chat: Session, rest: str) -> None:
     _here(chat)
     if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest[:9]) <= HISTORY_EVENTS_MAX):
@@ -465,6 +474,7 @@ _HANDLERS: dict[str, Callable[[Session, str], None]] = {
     "new": _new,
     "join": _join,
     "history": _history,
+    "keep": _keep,
     "reply": _reply,
     "members": _members,
     "msg": _msg,

@@ -15,12 +15,12 @@ from zerochat.cli.grammar import (
     envelope_option,
     group_argument,
     history_rule,
-    keep_rule,
     positive,
     yes_option,
 )
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NotConfirmed, confirmed
+from zerochat.cli.verbs.keep import keep_rule
 from zerochat.limits import MEMBERS_MAX
 from zerochat.presentation import group_rules
 from zerochat.rpc import GroupInfo, MemberInfo

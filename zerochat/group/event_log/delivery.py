@@ -15,7 +15,6 @@ from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log import lamport
 from zerochat.group.event_log.event import (
     DELETE,
-    EXPIRED,
     POST,
     REMOVE,
     Event,
@@ -273,7 +272,7 @@ def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_
 
 def store_event(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str = "") -> None:
     """Store a delivered event and notify the clients, except of one without content."""
-    kind = EXPIRED if event.is_erased else event.type
+    kind = event.stored_type
     row = name, event.id, event.author, event.seq, event.lamport, kind, event.record, tx.now, late, relayed_by
     tx.emit(StoreEvent(*row, target=target_of(event)))
     if not event.is_erased:

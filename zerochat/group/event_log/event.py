@@ -136,6 +136,11 @@ class Event(Redacted, frozen=True, dict=True):
         """Whether only the hash of its content is left."""
         return ERASED in self.body
 
+    @property
+    def stored_type(self) -> str:
+        """Its type in a log."""
+        return EXPIRED if self.is_erased else self.type
+
     def erased(self) -> "Event":
         """The same event without its content."""
         mark = {MARK: self.body[MARK]} if MARK in self.body else {}

@@ -15,7 +15,7 @@ from zerochat.errors import Refused
 from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, Notify, StoreEvent
-from zerochat.group.event_log.event import EXPIRED, Event
+from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.links import mediator_mail, storage_quota
 from zerochat.group.membership import may_post
@@ -372,8 +372,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
 def _store(tx: Transaction, name: str, event: Event, by: str) -> int:
     """Store a post of the history, relayed by this member if it is unconfirmed; the bytes of its record."""
     kept = retention.as_kept(tx, name, event)
-    kind = EXPIRED if kept.is_erased else kept.type
-    row = (kept.id, kept.author, kept.seq, kept.lamport, kind, kept.record, tx.now)
+    row = kept.id, kept.author, kept.seq, kept.lamport, kept.stored_type, kept.record, tx.now
     tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(kept)))
     return len(kept.record)
 

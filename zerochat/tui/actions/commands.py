@@ -395,6 +395,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "get": files.get,
     "save": files.save,
     "topic": messages.topic,
+    "keep": messages.keep,
     "pin": lambda chat, argument: pins.pin(chat, True),
     "unpin": lambda chat, argument: pins.pin(chat, False),
     "pins": pins.show,

@@ -9,8 +9,18 @@ from datetime import UTC, datetime
 
 from textual.content import Content
 
+from zerochat.presentation import keep_rules
 from zerochat.presentation.history_rules import no_topic_sentence
-from zerochat.rpc import DeleteMessageParams, DeliveryReport, EventParams, ReactParams, Sent, SetTopicParams
+from zerochat.rpc import (
+    DeleteMessageParams,
+    DeliveryReport,
+    EventParams,
+    GroupInfo,
+    ReactParams,
+    Sent,
+    SetRetentionParams,
+    SetTopicParams,
+)
 from zerochat.terminal_text import Printable, cells, printable_line
 from zerochat.tui.actions import delivery, files, jumps, links, members, sending
 from zerochat.tui.actions.targets import open_conversation, target_message
@@ -172,6 +182,27 @@ def topic(chat: ChatView, argument: str) -> None:
         return
     text = "" if argument == "-" else " ".join(argument.split())
     chat.run_request(chat.link.request("set_topic", SetTopicParams(conversation.info.id, text), Sent))
+
+
+def keep(chat: ChatView, argument: str) -> None:
+    """`/keep`, `/keep TIME`."""
+    if (conversation := open_conversation(chat)) is None:
+        return
+    if not argument:
+        chat.report(printable_line(keep_rules.state_sentence(conversation.info)))
+        return
+    try:
+        rule = keep_rules.read_keep(argument)
+    except keep_rules.BadKeep as error:
+        chat.report_error(printable_line(error.sentence()))
+        return
+
+    async def choose() -> None:
+        info = await chat.link.request("set_retention", SetRetentionParams(conversation.info.id, rule), GroupInfo)
+        await chat.feed.refresh()
+        chat.report(printable_line(keep_rules.state_sentence(info)))
+
+    chat.run_request(choose())
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class CreateDialog(Dialog[None]):
         self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-description")
         self._history = Choice("history", HISTORIES, history_text, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
-        self._keep = Choice("messages", KEEPS, keep_text, id="rule-keep")
+        self._keep = Choice("retention", KEEPS, keep_text, id="rule-keep")
         self._more = Button(Content("More…"), id="more", compact=True)
         self._error_text = Static(id="error-text")
         self._hint = Static(classes="hint")

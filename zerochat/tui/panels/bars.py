@@ -10,7 +10,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from zerochat.presentation import group_rules, private
+from zerochat.presentation import group_rules, keep_rules, private
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.state.conversations import Conversations
@@ -128,6 +128,9 @@ class TopBar(Widget):
         if self.changed:
             entry = "1 key changed" if self.changed == 1 else f"{self.changed} keys changed"
             facts.append(Fact((f"! {entry}", f"! {self.changed} changed"), warning=True))
+        if info.keep:
+            text = keep_rules.short_text(info)
+            facts.append(Fact((f"messages {text}", text)))
         if info.tlog in LOGS:
             facts.append(Fact((LOGS[info.tlog],), warning=info.tlog != "unkept"))
         if info.role in RANKS:

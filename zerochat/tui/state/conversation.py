@@ -157,6 +157,12 @@ class Conversation(Struct):
         """Remove refuted relayed events."""
         self.timeline.remove(self._relayed_keys(author, after, upto))
 
+    def expire(self, before: int) -> bool:
+        """Remove messages with an earlier Lamport time; whether there were any."""
+        keys = [row.key for row in self.timeline.rows if row.kind == "post" and not row.local and row.key[0] < before]
+        self.timeline.remove(keys)
+        return bool(keys)
+
     def _relayed_keys(self, author: str, after: int, upto: int) -> list[Key]:
         rows = (row for row in self.timeline.rows if row.author == author and row.relayed and not row.local)
         return [row.key for row in rows if after < row.position <= upto]

@@ -17,6 +17,7 @@ from zerochat.rpc import (
     CompleteNotification,
     ConfirmedNotification,
     Event,
+    ExpiredNotification,
     FileNotification,
     ForkNotification,
     GapNotification,
@@ -77,6 +78,7 @@ ABOUT_EVENTS: TypeAlias = (
     | ConfirmedNotification
     | RefutedNotification
     | ValidityNotification
+    | ExpiredNotification
 )
 """They may refer to an event of the same batch, which must have its row first."""
 CHANGES_LISTS: TypeAlias = (
@@ -421,6 +423,8 @@ class Feed:
                 return conversation.update_message(event, line)
             case FileNotification():
                 return conversation.update_file(value)
+            case ExpiredNotification(before=before) if conversation.expire(before):
+                self.listener.rows_changed(conversation, None)
         return []
 
     def _forward(self, value: Struct) -> None:

@@ -16,6 +16,7 @@ from zerochat.group.inputs import (
     AnswerJoinRequest,
     AnswerPrivateInvitation,
     CancelJoin,
+    ChooseRetention,
     CreateGroup,
     CreateInvitation,
     DismissDoubts,
@@ -29,7 +30,7 @@ from zerochat.group.key_modes import MODES
 from zerochat.group.membership import Policy
 from zerochat.group.state import Group
 from zerochat.names import checked_name
-from zerochat.presentation import group_rules, history_rules
+from zerochat.presentation import group_rules, history_rules, keep_rules
 from zerochat.rpc import GroupParams
 
 EXPIRES_S_MAX: Final = 30 * 24 * 3600
@@ -141,6 +142,11 @@ def forget_group(context: Context[GroupParams]) -> ForgetGroup:
     return ForgetGroup(context.group.id)
 
 
+def set_retention(context: Context[rpc.SetRetentionParams]) -> ChooseRetention:
+    keep_rules.check_keep(context.params.keep)
+    return ChooseRetention(context.group.id, context.params.keep)
+
+
 def resume_group(context: Context[GroupParams]) -> ResumeGroup:
     return ResumeGroup(context.group.id)
 
@@ -160,5 +166,6 @@ HANDLERS: Final[dict[str, Handler]] = {
     "dismiss_warnings": dismiss_warnings,
     "leave_group": leave_group,
     "forget_group": forget_group,
+    "set_retention": set_retention,
     "resume_group": resume_group,
 }
