@@ -18,6 +18,7 @@ from tests.support.agents import DEADLINE_S, meet
 from zerochat.agent import effects
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
+from zerochat.agent.deferred_inputs import DeferredConnectivity
 from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.fair_queue import FairQueue
 from zerochat.agent.input_sources import source_of
@@ -27,7 +28,6 @@ from zerochat.agent.loop import (
     QUEUE_MAX,
     READ_MIN,
     AgentLoop,
-    DeferredConnectivity,
 )
 from zerochat.agent.network.zmq.transport import INPUTS_MAX
 from zerochat.agent.storage.journal import DiskFull, Journal

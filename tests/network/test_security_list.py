@@ -24,7 +24,7 @@ from tests.support.agents import meet, until
 from tests.support.rogue import UNHEARD_S, Rogue, Watched, at_rest, texts
 from tests.support.sockets import Relay, strangers
 from zerochat.agent.api.client_protocol import AgentError
-from zerochat.agent.loop import IDLE_MS
+from zerochat.agent.loop_control import IDLE_MS
 from zerochat.agent.network.zmq import bans
 from zerochat.agent.network.zmq.socket_options import public_key
 from zerochat.crypto.compression import compress

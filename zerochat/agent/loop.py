@@ -6,30 +6,30 @@ batch. A batch that cannot be committed is rolled back, and its peers retransmit
 
 import logging
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import Call, ControlServer, Interest
 from zerochat.agent.clock import Clock, Timers
+from zerochat.agent.deferred_inputs import RETRY_MS, Connectivity, DeferredConnectivity
 from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.fair_queue import FairQueue
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.input_sources import OWN, link_of, source_of
-from zerochat.agent.network.descriptors import WakeupPipe
+from zerochat.agent.loop_control import IDLE_MS, LoopControl
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.bans import HASTY, strike_weight
 from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Transport
 from zerochat.agent.service.crash_log import contained
 from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.settings.reader import Settings
-from zerochat.agent.settings.reload import Reloaded, read_changes, with_core_rules
+from zerochat.agent.settings.reload import read_changes, with_core_rules
 from zerochat.agent.storage.erasure import Eraser
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
@@ -49,15 +49,11 @@ from zerochat.group.inputs import (
     CommandInput,
     Input,
     IoInput,
-    LinkDown,
-    LinkUp,
     Received,
     Started,
     StepContext,
     TimerFired,
     WebReceived,
-    WebSocketDown,
-    WebSocketUp,
 )
 from zerochat.group.state import Agent
 from zerochat.group.sync.acknowledgements import is_behind
@@ -65,8 +61,6 @@ from zerochat.group.timer_kinds import TimerKind
 
 DISPUTE_REVIEW_S: Final = 2.0
 """However busy the agent is, it reviews disputes this often."""
-IDLE_MS: Final = 1_000
-"""The longest wait: signals and the health of the ZAP authenticator are checked this often."""
 TURN_S: Final = 0.05
 """After this time a batch is committed, and clients are served, before the next input is processed."""
 SHARE_S: Final = 0.005
@@ -75,76 +69,9 @@ READ_MIN: Final = 16
 """However many inputs wait, so many more are read at once, as they may be of other sources; up to `QUEUE_MAX`."""
 QUEUE_MAX, QUEUE_BYTES_MAX = 4 * INPUTS_MAX, 2 * POLL_BYTES_MAX
 """With more inputs waiting, or more bytes in envelopes, the senders wait."""
-RETRY_MS: Final = 5_000
-"""Delay before timers and link states of a batch that could not be committed (a full disk) are processed again."""
-RELOADS_KEPT: Final = 16
 POLL_FAULTS_MAX: Final = 200
 POLL_FAULT_S: Final = 0.05
 """So many polls in a row may fail with an internal error, with a pause after each; then the agent ends."""
-
-Connectivity: TypeAlias = LinkUp | LinkDown | WebSocketUp | WebSocketDown | Started
-"""Inputs that no peer retransmits: the loop repeats them itself after a failed commit."""
-
-
-@dataclass
-class LoopControl:
-    """What other threads set and read while the loop runs."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    drain: threading.Event = field(default_factory=threading.Event)
-    reload: threading.Event = field(default_factory=threading.Event)
-    ready: threading.Event = field(default_factory=threading.Event)
-    wakeup: WakeupPipe = field(default_factory=WakeupPipe)
-    heartbeat: float = field(default_factory=time.monotonic)
-    """When the loop last started to wait, on the monotonic clock: at most `IDLE_MS` and one batch ago."""
-    drain_s: float = 0.0
-    """The time limit of a drain, from the settings."""
-    reloaded: deque[Reloaded] = field(default_factory=lambda: deque(maxlen=RELOADS_KEPT))
-    """The result of each reload."""
-    unneeded: bool = False
-    """The loop has ended because no client was connected for long."""
-
-
-class DeferredConnectivity:
-    """The last connectivity input of each link that could not be committed, with the time of the next attempt."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[bytes | str | None, tuple[float, Connectivity]] = {}
-
-    def put(self, change: Connectivity) -> None:
-        self._waiting[_link_of(change)] = time.monotonic() + RETRY_MS / 1000, change
-
-    def replace_older(self, inputs: Iterable[Input]) -> Iterator[Input]:
-        """The inputs without the changes of links that have an older change waiting: they take its place."""
-        for each in inputs:
-            if isinstance(each, LinkUp | LinkDown | WebSocketUp | WebSocketDown) and _link_of(each) in self._waiting:
-                self._waiting[_link_of(each)] = self._waiting[_link_of(each)][0], each
-            else:
-                yield each
-
-    def pop_due(self, now: float) -> list[Input]:
-        """The changes of links that are due."""
-        due = [link for link, (at, _) in self._waiting.items() if link is not None and at <= now]
-        return [self._waiting.pop(link)[1] for link in due]
-
-    def pop_start(self, now: float, *, needed: bool) -> list[Input]:
-        """The `Started` input where it waits and is due or `needed`."""
-        at, change = self._waiting.get(None, (0.0, None))
-        if change is None or not (needed or at <= now):
-            return []
-        del self._waiting[None]
-        return [change]
-
-
-def _link_of(change: Connectivity) -> bytes | str | None:
-    """The link that changed; None for `Started`."""
-    match change:
-        case Started():
-            return None
-        case WebSocketUp(uri) | WebSocketDown(uri):
-            return uri
-        case _:
-            return change.link
 
 
 @dataclass
@@ -455,7 +382,7 @@ class AgentLoop:
                 self.timers.set(each.key, RETRY_MS)
             elif isinstance(each, ClockSet):
                 self.clock.undo_step(each.by_ms)
-            elif isinstance(each, LinkUp | LinkDown | WebSocketUp | WebSocketDown | Started):
+            elif isinstance(each, Connectivity):
                 self.deferred.put(each)
 
     def _forget_restore(self) -> None:

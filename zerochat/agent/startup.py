@@ -15,7 +15,8 @@ from zerochat.agent.clock import Clock, Timers
 from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.files.worker import FileWorker
-from zerochat.agent.loop import AgentLoop, LoopControl
+from zerochat.agent.loop import AgentLoop
+from zerochat.agent.loop_control import LoopControl
 from zerochat.agent.network.addresses import (
     ALL_ADDRESSES,
     own_address,

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from zerochat.agent.loop import AgentLoop, LoopControl
+from zerochat.agent.loop import AgentLoop
+from zerochat.agent.loop_control import LoopControl
 from zerochat.agent.service import memory_protection
 from zerochat.agent.service.crash_log import LogFormat, handlers
 from zerochat.agent.settings.reload import Reloaded

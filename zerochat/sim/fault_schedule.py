@@ -46,7 +46,7 @@ REBOOT_MS = 1_000
 CRASH_EFFECTS_MIN = (1, 2, 5, 12)
 """A process that crashes between effects does so in a step with at least this many."""
 RETRY_MS = 5_000
-"""Timers of a step that could not be committed fire again after this time (`agent/loop.py`)."""
+"""Timers of a step that could not be committed fire again after this time (`agent/deferred_inputs.py`)."""
 
 _JOURNAL_EFFECTS = frozenset(get_args(JournalEffect))
 """Concrete classes: a set lookup is much faster than `isinstance`."""
