@@ -4,11 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.cut_world import Cut
-from zerochat.errors import Refused
+from zerochat.errors import Malformed, Refused
 from zerochat.group import retention
 from zerochat.group.effects import CommandDone, CommandFailed, EraseContent
 from zerochat.group.event_log import receiving
-from zerochat.group.event_log.event import CONTROL, EXPIRED, POST, load_event
+from zerochat.group.event_log.event import CONTROL, EXPIRED, MARK, POST, load_event, parse_event
 from zerochat.group.inputs import ChooseRetention, CreateGroup
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import ContentExpired, DifferenceFound, EventsRefuted, ForkDetected
@@ -293,3 +293,25 @@ def test_a_group_with_a_transparency_log_has_no_rule():
     world.keys = "sender-key"
     answer = world.run_command("n0", command)
     assert isinstance(answer, CommandFailed) and "evidence" in answer.error.sentence()
+
+
+@pytest.mark.parametrize("mark", ["m" * 17, "m m", {}, 1])
+def test_a_mark_that_is_none_is_rejected(mark):
+    """A mark stays when the content is erased, so an author could have others store records that nobody can read."""
+    world = Keeping()
+    world.post("n0", "one")
+    (row,) = world.rows("n0", POST)
+    event = load_event(row.record)
+    with pytest.raises(Malformed):
+        parse_event({**event.wire, "body": {**event.body, MARK: mark}})
+
+
+def test_the_id_covers_the_mark():
+    """Otherwise a member that relays a post could change the mark, and its author would refuse it as forged when it
+    recovers its own posts."""
+    world = Keeping()
+    (name,) = world.post("n0", "one")
+    (row,) = world.rows("n0", POST)
+    event = load_event(row.record)
+    changed = replace(event, body={**event.body, MARK: "a" * 16})
+    assert event.id == event.erased().id == name and len({name, changed.id, event.unmarked.id}) == 3

@@ -1,9 +1,9 @@
 """The event record: the canonical, hash-chained form of every membership event, post and annotation.
 
-An event's id is the SHA-256 of its canonical form with the hash of its body in place of the body. So an event whose
-content was erased keeps its id, and its chain stays verifiable. `pre` and `seq` link each author's events into one
-chain, so no omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the other heads
-that the author had seen, which do not block.
+An event's id is the SHA-256 of its canonical form with the hash of its body in place of the body, and its mark. So an
+event whose content was erased keeps its id, and its chain stays verifiable. `pre` and `seq` link each author's events
+into one chain, so no omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the
+other heads that the author had seen, which do not block.
 
 Membership events carry the author's signature in every kind of group. Posts and annotations (`messages/bodies.py`)
 carry none in pairwise groups, where the envelope authenticates them and they stay deniable, until the author signs its
@@ -50,15 +50,17 @@ SIGNATURE_CONTEXT = b"zerochat/event/1\n"
 ERASED = "erased"
 """The field with which an erased body keeps its hash."""
 MARK = "mark"
-"""The field of a body that only its author can check (`sync/stale_profile.py`). It is not hashed, and stays when the
-content is erased."""
-MARK_CHARS_MAX = 16
+"""The field of a body that only its author can check (`sync/stale_profile.py`). It stays when the content is erased, so
+the id covers it apart from the rest."""
 EXPIRED = "expired"
 """In a log, the type of an event whose content was erased; its record has the one that its author gave it."""
 
 Id = Annotated[str, msgspec.Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
 Did = Annotated[str, msgspec.Meta(max_length=64, pattern="^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+
+_HASH = re.compile("[A-Za-z0-9_-]{43}")
+_MARK = re.compile("[A-Za-z0-9_-]{0,16}")
 
 _T = TypeVar("_T")
 
@@ -121,12 +123,22 @@ class Event(Redacted, frozen=True, dict=True):
 
     @cached_property
     def id(self) -> str:
-        """base64url of SHA-256 over the canonical header, with the hash of the body in its place (43 characters)."""
-        return b64url(sha256(canonical_header({**self._header, "body": self.body_hash})))
+        """base64url of SHA-256 over the canonical header, with the hash of the body in its place and the mark (43
+        characters)."""
+        return b64url(sha256(canonical_header({**self._header, "body": self.body_hash, **self._marked})))
+
+    @property
+    def _marked(self) -> dict[str, Any]:
+        return {MARK: self.body[MARK]} if MARK in self.body else {}
+
+    @property
+    def unmarked(self) -> "Event":
+        """The same event without its mark."""
+        return replace(self, body={name: value for name, value in self.body.items() if name != MARK})
 
     @cached_property
     def body_hash(self) -> str:
-        """base64url of SHA-256 over the canonical body without our mark (43 characters); the same after erasure."""
+        """base64url of SHA-256 over the canonical body without its mark (43 characters); the same after erasure."""
         if self.is_erased:
             return str(self.body[ERASED])
         return b64url(sha256(canonical_json({name: value for name, value in self.body.items() if name != MARK})))
@@ -143,8 +155,7 @@ class Event(Redacted, frozen=True, dict=True):
 
     def erased(self) -> "Event":
         """The same event without its content."""
-        mark = {MARK: self.body[MARK]} if MARK in self.body else {}
-        return replace(self, body={ERASED: self.body_hash, **mark})
+        return replace(self, body={ERASED: self.body_hash, **self._marked})
 
     @cached_property
     def wire(self) -> dict[str, Any]:
@@ -206,25 +217,24 @@ def _event(obj: object) -> Event:
     for name in (shape.group, shape.pre):
         if name and len(name) != 43:
             raise Malformed(why="event record: an id of the wrong length")
-    if ERASED in shape.body and not _is_erased_body(shape.body, shape.type):
-        raise Malformed(why="event record: an invalid erased body")
+    if not (_is_erased_body(shape) if ERASED in shape.body else _is_mark(shape)):
+        raise Malformed(why="event record: an invalid mark or erased body")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
         raise Malformed(why="event record: an inconsistent chain start")
     return Event(*astuple(shape)[1:])  # all but the version
 
 
-def _is_erased_body(body: Mapping[str, Any], kind: str) -> bool:
-    """Whether this is what is left of a body: its hash, and the author's short mark. Membership events are never
-    erased."""
-    mark = body.get(MARK, "")
-    return (
-        kind not in CONTROL
-        and body.keys() <= {ERASED, MARK}
-        and isinstance(body[ERASED], str)
-        and re.fullmatch("[A-Za-z0-9_-]{43}", body[ERASED]) is not None
-        and isinstance(mark, str)
-        and len(mark) <= MARK_CHARS_MAX
-    )
+def _is_mark(shape: _Shape) -> bool:
+    """Whether the mark is one, if there is any: an erased record keeps it."""
+    mark = shape.body.get(MARK, "")
+    return isinstance(mark, str) and _MARK.fullmatch(mark) is not None and (mark == "" or shape.type not in CONTROL)
+
+
+def _is_erased_body(shape: _Shape) -> bool:
+    """Whether this is what is left of a body: its hash, and the author's mark. Membership events are never erased."""
+    erased = shape.body[ERASED]
+    is_hash = isinstance(erased, str) and _HASH.fullmatch(erased) is not None
+    return shape.type not in CONTROL and shape.body.keys() <= {ERASED, MARK} and is_hash and _is_mark(shape)
 
 
 def load_event(record: bytes) -> Event:

@@ -72,9 +72,9 @@ def with_mark(group: Group, event: Event) -> Event:
 
 
 def is_ours(group: Group, event: Event) -> bool:
-    """Whether we have made this event, regardless of the relaying member: its mark is right. Its id does not depend on
-    the mark, nor on whether its content was erased."""
-    return equal(str(event.body.get(MARK, "")).encode(), _mark(group, event).encode())
+    """Whether we have made this event, regardless of the relaying member: its mark is right, whether or not its content
+    was erased."""
+    return equal(str(event.body.get(MARK, "")).encode(), _mark(group, event.unmarked).encode())
 
 
 def _mark(group: Group, event: Event) -> str:
