@@ -8,12 +8,13 @@ from zerochat.group.event_log.event import DEPS_MAX, LABEL, LEAVE
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.inputs import SendPost, StepContext
 from zerochat.group.links import peers, rate_limits
-from zerochat.group.membership import heads_of
+from zerochat.group.membership import heads_of, log
+from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Agent
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import write_runs
-from zerochat.group.wire.messages import EVENTS, HEADS_MAX, SYNC
+from zerochat.group.wire.messages import EVENTS, FORK_PROOF, HEADS_MAX, SYNC
 from zerochat.sim import play_history
 from zerochat.sim.world import Node
 
@@ -184,3 +185,42 @@ def test_the_end_of_a_gap_before_a_known_membership_event_is_notified():
     seen.clear()
     world.utter("n0", EVENTS, {"runs": write_runs([post]), "view": "", "have": []})
     assert world.group("n0").chain(world.mallory.me).seq == 2 and seen == [ViewChanged(world.id)]
+
+
+def test_membership_events_that_waited_are_charged(monkeypatch):
+    """Sixty concurrent events that wait for another one take effect in one step: not more of them than their sender may
+    cause work. The others come again."""
+    world = Hostile()
+    first = world.event(type=LABEL, deps=heads_of(world.group("n0").control), body={"label": "m"})
+    first = first.signed(world.mallory.seed)
+    place = {"type": LABEL, "deps": (first.id,), "pre": first.id, "seq": 2, "lamport": first.lamport + 1}
+    others = [world.event(**place, body={"label": f"m{n}"}).signed(world.mallory.seed) for n in range(60)]
+    for event in others:
+        world.utter_event("n0", event)
+    group = world.group("n0")
+    assert len(group.log.blocked) == len(others) and first.id not in group.control
+    monkeypatch.setattr(log, "RESOLVE_WORK_US", rate_limits.STEP_WORK_US_MAX // 20)
+    world.utter_event("n0", first)
+    known = world.group("n0").control.keys() - group.control.keys()
+    assert first.id in known and len(known) < 10 and not world.group("n0").log.blocked
+    monkeypatch.undo()
+    for event in others:
+        world.utter_event("n0", event)
+    assert {event.id for event in others} < world.group("n0").control.keys()
+    world.talk()
+
+
+def test_the_events_of_a_fork_proof_are_charged(monkeypatch):
+    world = Hostile()
+    heads = heads_of(world.group("n0").control)
+    place = {"type": LABEL, "deps": heads, "lamport": world.group("n0").log.lamport + 1}
+    forked = [world.event(**place, body={"label": f"m{n}"}).signed(world.mallory.seed) for n in range(16)]
+    monkeypatch.setattr(log, "RESOLVE_WORK_US", rate_limits.WORK_US_MAX // 20)
+    resolved, whole = [], ViewBuilder.of
+    monkeypatch.setattr(ViewBuilder, "of", lambda events: resolved.append(1) or whole(events))
+    for _ in range(5):
+        world.utter("n0", FORK_PROOF, {"group": world.id, "runs": write_runs(forked)})
+    assert len(resolved) < 10
+    monkeypatch.undo()
+    world.run(for_ms=60_000)
+    world.talk()

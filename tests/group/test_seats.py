@@ -24,6 +24,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.membership.log import log_of
 from zerochat.group.membership.resolve import ViewBuilder
+from zerochat.group.membership.void_events import EventGraph
 from zerochat.limits import MEMBERS_MAX
 
 
@@ -280,3 +281,20 @@ def test_crowded_group_resolves_additions_only(monkeypatch):
     assert not resolved and len(view.members) == MEMBERS_MAX and log_of(book.control).work_us(event) > light
     view = extend(event)
     assert len(resolved) == 1 and did("new") in view.members and len(view.members) == MEMBERS_MAX
+
+
+def test_revocations_that_depend_on_each_other_are_charged(monkeypatch):
+    """Each member of a chain removes the next one before it sees its own removal: each takes a round."""
+    book = Book(ANYONE, members="s")
+    latest, removals = book.heads(), []
+    for number in range(40):
+        latest = [book.add("s", f"x{number}", [*latest, *removals[number - 9 : number - 8]])]
+        if number:
+            removals.append(book.remove(f"x{number - 1}", f"x{number}", latest))
+    book.control, _ = extend_control(book.control, book.make("x38", LABEL, {"label": "x"}, latest))
+    event = book.make("x39", LABEL, {"label": "y"}, latest)
+    charged_us, closures, whole = log_of(book.control).work_us(event), [], EventGraph._closure
+    monkeypatch.setattr(EventGraph, "_closure", lambda self, dead: closures.append(1) or whole(self, dead))
+    check_control(event, book.control)
+    extend_control(book.control, event)
+    assert len(closures) >= 40 and charged_us > 2 * log.RESOLVE_WORK_US * len(book.control)

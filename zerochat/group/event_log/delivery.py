@@ -76,28 +76,34 @@ def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bo
 
 
 def _apply_control(tx: Transaction, name: str, event: Event) -> None:
-    """Apply a membership event whose dependencies are there, and the events that it unblocks."""
+    """Apply a membership event whose dependencies are there, and the events that it unblocks. What exceeds the work of
+    their sender is dropped, and comes again when the views are compared."""
     _commit_control(tx, name, event)
-    while (unblocked := _take_unblocked(tx, name)) is not None:
+    waiting = {key: load_event(blocked.record) for key, blocked in tx.group(name).log.blocked.items()}
+    while (unblocked := _take_unblocked(tx, name, waiting)) is not None:
+        event, sender = unblocked
+        control = tx.group(name).control
         try:
-            check_control(unblocked, tx.group(name).control)
-            lamport.check_not_ahead(unblocked.lamport, tx.now)
+            rate_limits.charge_work(tx, name, sender, log_of(control).work_us(event))
+            check_control(event, control)
+            lamport.check_not_ahead(event.lamport, tx.now)
         except RemoteError as error:
             tx.emit(Measure("dropped", error.code))
         else:
-            _commit_control(tx, name, unblocked)
+            _commit_control(tx, name, event)
     for author in list(tx.group(name).log.reorder_buffers):
         drain_buffer(tx, name, author)
 
 
-def _take_unblocked(tx: Transaction, name: str) -> Event | None:
-    """Remove and return one blocked membership event whose dependencies are there."""
+def _take_unblocked(tx: Transaction, name: str, waiting: dict[str, Event]) -> tuple[Event, str] | None:
+    """Remove and return one blocked membership event whose dependencies are there, and its sender. `waiting`: the
+    blocked events."""
     group = tx.group(name)
     for blocked_id, blocked_event in group.log.blocked.items():
-        event = load_event(blocked_event.record)
-        if all(dep in group.control for dep in event.deps):
+        event = waiting[blocked_id]
+        if has_dependencies(group, event):
             tx.update_log(name, blocked={key: other for key, other in group.log.blocked.items() if key != blocked_id})
-            return event
+            return event, blocked_event.sender
     return None
 
 

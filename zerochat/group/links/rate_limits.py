@@ -95,14 +95,14 @@ def charge_bytes(tx: Transaction, name: str, member: str, size: int) -> None:
         tx.update_peer(name, member, rate_limit=replace(peer.rate_limit, bytes=peer.rate_limit.bytes - size))
 
 
-def charge_work(tx: Transaction, name: str, member: str, cost_us: int) -> None:
+def charge_work(tx: Transaction, name: str, member: str, cost_us: int, step_us_max: int = STEP_WORK_US_MAX) -> None:
     """Charge a member for work that is about to be done for it, in us. Raises TooMuchWork if it has none left, or has
-    caused too much in this step; a single expensive piece may overdraw both."""
+    caused `step_us_max` in this step; a single expensive piece may overdraw both."""
     peer = tx.group(name).links.peers.get(member)
     if peer is None:
         return
     left = _work_left(tx, peer.rate_limit)
-    if left <= 0 or tx.work_us >= STEP_WORK_US_MAX:
+    if left <= 0 or tx.work_us >= step_us_max:
         tx.emit(Measure("throttled"))
         raise TooMuchWork
     tx.work_us += cost_us

@@ -15,7 +15,7 @@ from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
-from zerochat.group.membership import ancestors, attestation, check_control, extend_control, resolve_view
+from zerochat.group.membership import ancestors, attestation, check_control, extend_control, log_of, resolve_view
 from zerochat.group.notifications import ViewDisagreement
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
@@ -73,6 +73,8 @@ def receive_proof(tx: Transaction, name: str, sender: str, body: ForkProofBody) 
         if not event.is_control or event.group_id != name:
             raise Refused(why="fork proof with other than membership events")
         if event.id not in control:
+            work_us = log_of(control).work_us(event)
+            rate_limits.charge_work(tx, name, sender, work_us, rate_limits.WORK_US_MAX)  # a proof is useful whole only
             check_control(event, control)
             control, _ = extend_control(control, event)
     _record_forks(tx, name, resolve_view(control).forked, events)

@@ -167,6 +167,8 @@ class ViewBuilder:
         """Whether an event is void, so that others may depend on it."""
         self.crowded = False
         """Whether concurrent additions exceeded the seats, so that an addition can change who has one."""
+        self.closures = 0
+        """How many closures (`EventGraph`) it took to find the void events."""
         self._latest = {genesis.author: genesis.id}
         """By author: the last of its events in order."""
         self._places = {(genesis.author, genesis.seq): genesis.id}
@@ -182,7 +184,7 @@ class ViewBuilder:
         graph = EventGraph(order, builder.policy)
         might_be_void = len(graph.joins) >= MEMBERS_MAX or any(is_revocation(event) for _, event in order)
         void = graph.void() if might_be_void else frozenset[str]()
-        builder.has_void, builder.crowded = bool(void), graph.crowded
+        builder.has_void, builder.crowded, builder.closures = bool(void), graph.crowded, graph.closures
         # A member that was added by two concurrent events may have acted before the one that counts.
         for name, event in order[1:]:
             if event.type == ADD and name not in void:

@@ -133,6 +133,8 @@ class EventGraph:
         """Removals by quorum, and their targets."""
         self.crowded = False
         """Whether concurrent additions exceeded the seats (`void`)."""
+        self.closures = 0
+        """How many closures were computed: one for each round of revocations that depend on each other."""
         self._enough: dict[tuple[int, int], bool] = {}
         """By removal and the part of its past that is not void."""
         for at, event in enumerate(self.events):
@@ -324,6 +326,7 @@ class EventGraph:
 
     def _closure(self, dead: int) -> int:
         """These events, and all that depend on them."""
+        self.closures += 1
         admitted, todo = {self.founder}, [self.founder]
         while todo:
             for at, member in self.adds.get(todo.pop(), ()):
