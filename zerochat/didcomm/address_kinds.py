@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 IPV4_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has assigned in the internet; the rest is local in some way, such as site-local, RFC 8215 and SIIT."""
 METADATA: Final = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192"))
 )
@@ -52,7 +54,8 @@ def kind_of(ip: IPAddress) -> AddressKind:
         return AddressKind.LOOPBACK
     if ip.is_link_local:
         return AddressKind.LINK_LOCAL
-    return AddressKind.PUBLIC if ip.is_global else AddressKind.PRIVATE
+    is_public = ip.is_global and (ip.version == 4 or ip in GLOBAL_UNICAST)
+    return AddressKind.PUBLIC if is_public else AddressKind.PRIVATE
 
 
 @lru_cache(maxsize=1024)
