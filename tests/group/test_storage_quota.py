@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.cut_world import Cut
+from tests.support.hostile_world import Hostile
 from tests.support.parted_world import Parted
 from zerochat.agent.storage.state_parts import assemble, changes
 from zerochat.agent.views import delivery as views
@@ -16,6 +17,8 @@ from zerochat.group.notifications import Gap
 from zerochat.group.settings import DAY_MS, StorageRules
 from zerochat.group.signed_streams import receiver
 from zerochat.group.state import Agent
+from zerochat.group.sync import acknowledgements
+from zerochat.group.wire.messages import SYNC
 from zerochat.presentation import delivery
 from zerochat.rpc import MemberDelivery
 
@@ -184,3 +187,22 @@ def test_relayed_posts_are_charged_to_their_sender():
     assert TEXT in world.texts("n2", relayed=True)
     assert peers[world.did("n0")].stored.used <= before["n0"]
     assert peers[world.did("n1")].stored.used > before["n1"] + len(TEXT)
+
+
+def test_a_member_that_has_room_and_none_by_turns_causes_no_storm(monkeypatch):
+    """What a member says about its room restarts the backoff at most once in the first delay."""
+    world = Hostile()
+    group, read = world.group("n0"), []
+    for number in range(3):
+        world.run_command("n0", SendPost(world.id, f"{number} {TEXT}"))
+    monkeypatch.setattr(world, "_dispatch", lambda node, link, envelope: None)
+    monkeypatch.setattr(
+        world, "_perform", lambda node, effect: read.append(effect) if isinstance(effect, ReadOwnEvents) else None
+    )
+    reach = {"pair": "", "queue": "", "at": world.now}
+    sync = {"group": world.id, "view": group.view.checksum, "have": [], "start_seq": 0, "acked": 0, "heads": []}
+    for number in range(40):
+        world.now += 100
+        world.utter("n0", SYNC, {**sync, "reach": reach, "room_ms": 1 - number % 2})
+    asked = [effect for effect in read if effect.member == world.mallory.me]
+    assert len(asked) <= 40 * 100 // acknowledgements.RETRY_MS + 1

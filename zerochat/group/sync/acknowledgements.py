@@ -359,13 +359,15 @@ def send_retransmission(
 
 def record_room(tx: Transaction, name: str, member: str, room_ms: int) -> None:
     """A member stores no more of us for so long (0: it does), since we have used up our daily quota there: retransmit
-    when there is room again."""
+    soon after there is room again."""
     retransmission = tx.peer(name, member).retransmission
     if room_ms:
         until = tx.now + min(room_ms, NO_ROOM_MS_MAX)
         tx.update_retransmission(name, member, no_room_until=until, retry_at=max(until, retransmission.retry_at))
     elif retransmission.no_room_until:
-        tx.update_retransmission(name, member, no_room_until=0, tries=0, retry_at=tx.now)
+        # Not at once: a member that says both by turns would have us repeat everything each time.
+        retry_at = min(retransmission.retry_at, tx.now + _retransmission_delay(tx, name, member))
+        tx.update_retransmission(name, member, no_room_until=0, tries=1, retry_at=retry_at)
         retransmit(tx, name)
 
 
