@@ -159,11 +159,12 @@ def test_history_requests_are_answered_at_a_tenth_of_a_processor(town):
     requests = [rogue.packed(HISTORY_REQUEST, body) for _ in range(1_000)]
     for envelope in requests:
         rogue.dealer.socket.send(envelope)
-    answered_by_then = 0
-    while not any(getattr(each, "envelope", b"") == requests[-1] for each, _ in list(alice.steps)):
+    answered_by_then, loop = 0, alice.thread.loop
+    while (
+        loop.executor.busy or loop._queue or requests[-1] not in [getattr(i, "envelope", b"") for i, _ in alice.steps]
+    ):
         alice.client.list_groups()  # the control socket is served in between
         answered_by_then += 1
-    until(lambda: not alice.thread.loop.executor.busy, "answering")
     pages = [each for each, _ in list(alice.steps) if isinstance(each, HistoryRead)]
     spent_us = sum(
         PAGE_WORK_US_MIN
@@ -174,7 +175,7 @@ def test_history_requests_are_answered_at_a_tenth_of_a_processor(town):
     )
     allowed_us = WORK_US_MAX + (time.time() * 1000 - began_ms) * WORK_US_PER_S / 1000
     print(f"{len(pages)} pages of {len(pages[0].records)} records, {spent_us / 1e6:.2f} s, {answered_by_then} calls")
-    assert 0 < spent_us <= allowed_us
+    assert len(pages) > 100 and spent_us <= allowed_us
     assert answered_by_then > 3
     assert town.bob.client.send_message("friends", "still heard")
     until(lambda: "still heard" in texts(alice), "hearing Bob")

@@ -71,11 +71,13 @@ class EffectExecutor:
         until, used = time.monotonic() + READ_S, time.thread_time()
         while free:
             owner = free.popleft()
-            reads, result = self._reads.pop(owner), None
+            reads, result = self._reads[owner], None
             with self._reading():
-                result = self._read(reads.popleft())
+                result = self._read(reads[0])
+            reads.popleft()
+            del self._reads[owner]
             if reads:
-                self._reads[owner] = reads
+                self._reads[owner] = reads  # behind the others
                 free.append(owner)
             before, used = used, time.thread_time()
             yield owner, result, used - before

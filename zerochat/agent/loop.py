@@ -189,8 +189,7 @@ class AgentLoop:
             self._put([*self.files.take(), *self.handlers.take_file_posts()])
         self._put(self._take_calls(ready))
         now = time.monotonic()
-        self._put(self.deferred.pop_due(now))
-        self._put(TimerFired(name) for name in self.timers.pop_due(now))
+        self._put([*self.deferred.pop_due(now), *(TimerFired(name) for name in self.timers.pop_due(now))])
         # Until `Started` is committed the core uses the clock of an earlier process, so nothing is processed before it.
         return [*self.deferred.pop_start(now, needed=bool(first or self._queue)), *first]
 
