@@ -277,7 +277,9 @@ def test_a_busy_agent_reviews_its_disputes(monkeypatch):
 
 
 @pytest.mark.parametrize("fault", [Malformed(why="bytes"), DiskFull(path="x"), ValueError("bytes")])
-def test_no_fault_in_a_case_or_a_read_ends_the_agent(fault, caplog):
+def test_no_fault_in_a_case_or_a_read_ends_the_agent(fault, caplog, monkeypatch):
+    monkeypatch.setattr(effects, "READ_S", 60.0)  # a traceback may take longer than a turn has
+
     def fails(*_):
         raise fault
 
