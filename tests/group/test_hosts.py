@@ -3,8 +3,9 @@
 import pytest
 
 from tests.support.small_world import PERFECT, Small
-from zerochat.group.inputs import LeaveGroup, SendPost, Started
+from zerochat.group.inputs import LeaveGroup, Received, SendPost, Started
 from zerochat.group.links import hosts, rate_limits
+from zerochat.group.wire.frame import VERSION
 from zerochat.sim import World
 
 LIAR, DIALER, VICTIM = "n1", "n2", "n3"
@@ -85,3 +86,38 @@ def test_a_claimant_is_dialled_again_when_the_holder_of_the_key_has_gone():
     world.run_command(VICTIM, LeaveGroup(world.id))
     world.run(for_ms=60_000)
     assert world.link(DIALER, LIAR) in world.nodes[DIALER].dialled
+
+
+def test_an_envelope_that_no_claimant_pays_for_is_not_tried(monkeypatch):
+    world = Claimed(foreign_address=False)
+    tried = count_trials(monkeypatch)
+    key, link = world.nodes[VICTIM].server_key, world.link(DIALER, VICTIM)
+    monkeypatch.setattr(rate_limits, "spend_envelope", lambda tx, name, did, size: False)
+    world.process(DIALER, Received(link, VERSION + bytes(500), host=key))
+    assert not tried
+
+
+def test_claims_of_others_make_no_message_of_the_holder_costly(monkeypatch):
+    """The relationship of the member that has answered under the key is tried first, over whichever link."""
+    world = Claimed(foreign_address=False)
+    tried = count_trials(monkeypatch)
+    world.exchange_posts(DIALER, VICTIM)
+    assert {one.member for one in tried} == {world.group(VICTIM).me}
+
+
+def test_trying_several_claimants_is_charged(monkeypatch):
+    world = Claimed(foreign_address=False)
+    key, link = world.nodes[VICTIM].server_key, world.link(DIALER, VICTIM)
+    tried = count_trials(monkeypatch)
+    for _ in range(10):
+        world.process(DIALER, Received(link, VERSION + bytes(500), host=key))
+    assert len({one.member for one in tried}) == 2
+    victim = world.group(DIALER).links.peers[world.group(VICTIM).me]
+    assert victim.rate_limit.work <= rate_limits.WORK_US_MAX - 10 * hosts.TRIAL_WORK_US
+
+
+def count_trials(patch):
+    """The relationships whose keys are tried from now on."""
+    tried, whole = [], hosts._is_for
+    patch.setattr(hosts, "_is_for", lambda *args: tried.append(args[2]) or whole(*args))
+    return tried

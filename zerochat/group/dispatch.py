@@ -98,9 +98,11 @@ def receive(tx: Transaction, link: bytes, envelope: bytes, handle: bytes | None,
 
 def _receive_from_member(tx: Transaction, name: str, member: str, envelope: bytes, host: bytes = b"") -> None:
     """Handle an envelope from another member: a group message, or the DID exchange that precedes them."""
-    authors = hosts.possible_authors(tx, name, member, host, envelope)
-    if not any(rate_limits.spend_envelope(tx, name, author, len(envelope)) for author in authors):
+    those = hosts.candidates(tx.group(name), member, host)
+    payer = next((did for did in those if rate_limits.spend_envelope(tx, name, did, len(envelope))), None)
+    if payer is None:
         return
+    authors = hosts.possible_authors(tx, name, those, envelope, payer)
     group, member = tx.group(name), authors[0]
     relationship = group.links.relationships.get(member)
     if is_signed(envelope):

@@ -5,7 +5,7 @@ another's. So all claimants of a key are dialled, each at its own address. A con
 the first authentic message over it shows whose key that is; the other claimants are not dialled from then on.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from contextlib import suppress
 
 from zerochat.crypto.encoding import did_key_bytes
@@ -13,11 +13,15 @@ from zerochat.didcomm.packer import addressed_to
 from zerochat.errors import RemoteError
 from zerochat.evidence.messages import parse_data
 from zerochat.group.key_modes.sender_key import is_signed
+from zerochat.group.links import rate_limits
 from zerochat.group.links.mediator_mail import reach_of_member
 from zerochat.group.links.relationship import Relationship, own_keys
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.frame import is_frame, open_frame
+
+TRIAL_WORK_US = 1_000
+"""The work of trying the keys of one relationship on all sections of a frame, us."""
 
 
 def claimants(group: Group, server_key: bytes) -> list[str]:
@@ -36,24 +40,34 @@ def is_of_another(group: Group, member: str, server_key: bytes) -> bool:
     return bool(proved) and member not in proved
 
 
-def possible_authors(tx: Transaction, name: str, member: str, host: bytes, envelope: bytes) -> list[str]:
-    """The members that may have sent an envelope over this member's link; `host`: as in `Received`.
-
-    Several only where they claim the host's key and the envelope does not show for which relationship it is, as at the
-    begin of a DID exchange. Not authenticated. Raises RemoteError.
-    """
-    group = tx.group(name)
+def candidates(group: Group, member: str, host: bytes) -> list[str]:
+    """The members that may send over this member's link: all that claim the host's key, those that have answered under
+    it first. `host`: as in `Received`."""
     others = [did for did in claimants(group, host) if did != member] if host else []
     if not others:
         return [member]
+    return sorted((member, *others), key=lambda did: group.links.peers[did].answered_key != host)
+
+
+def possible_authors(tx: Transaction, name: str, those: Sequence[str], envelope: bytes, payer: str) -> list[str]:
+    """Those of the `candidates` that may have sent an envelope; `payer` is charged where more than one is tried.
+
+    Several only where the envelope does not show for which relationship it is, as at the begin of a DID exchange. Not
+    authenticated. Raises RemoteError.
+    """
+    group = tx.group(name)
+    if len(those) == 1:
+        return list(those)
     if is_signed(envelope):
         publisher = parse_data(envelope).publisher
-        return [did for did in (member, *others) if did_key_bytes(did) == publisher] or [member]
+        return [did for did in those if did_key_bytes(did) == publisher] or list(those)
     kids = () if is_frame(envelope) else addressed_to(envelope)[1]
-    for did in (member, *others):
+    for number, did in enumerate(those):
+        if number:
+            rate_limits.charge_work(tx, name, payer, TRIAL_WORK_US)
         if any(_is_for(tx, group, one, envelope, kids) for one in _relationships(group, did)):
             return [did]
-    return [member, *others]
+    return list(those)
 
 
 def _relationships(group: Group, member: str) -> list[Relationship]:
