@@ -115,7 +115,7 @@ def fill(log: Log) -> list[StoreEvent]:
         StoreSignedMessage(GROUP, BOB, b"a" * 16, 12, b"", b"s" * 64, 4, CANARY.encode(), b"k" * 32),
         StoreSignedMessage(GROUP, ALICE, b"b" * 16, 12, b"", b"t" * 64, 2, CANARY.encode(), b"k" * 32),
         notes=SubscriptionRecords(
-            (DurableNotification(GROUP, "edited", 12, CANARY),),
+            (DurableNotification(GROUP, "file_changed", 12, CANARY),),
             answers=(StoredAnswer(GROUP, "key", 12, b"d", f'"{CANARY}"'),),
         ),
     )
@@ -206,6 +206,37 @@ def test_an_erasure_costs_nothing_where_nothing_is_new(log: Log) -> None:
     assert len(read) <= 4
 
 
+def test_a_round_without_expired_content_leaves_the_index_alone(log: Log) -> None:
+    fill(log)
+    log.erase(500)
+    cleared = log.journal.erasures.cleared
+    assert log.erase(501) == 1 and log.journal.erasures.cleared == cleared
+
+
+def test_traces_are_removed_once_for_many_rounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging reads all of the index, however little has expired."""
+    monkeypatch.setattr(erasure, "PAUSE_S", 0.0)
+    monkeypatch.setattr(erasure, "IDLE_S", 0.0)
+    eraser = Eraser(log.journal.erasures, logging.getLogger("test"))
+    for number in range(1, 21):
+        log.event(BOB, number, {"text": f"{CANARY} {number}"})
+    for before in range(2, 22):
+        log.commit(EraseContent(GROUP, before, before, ALICE, 10_000))
+        while eraser.run_if_due() is not None:
+            pass
+    assert log.types() == [EXPIRED] * 20 and log.journal.erasures.cleared == 1
+
+
+def test_consumers_see_what_is_left_of_their_notifications(log: Log) -> None:
+    fill(log)
+    note = DurableNotification(GROUP, "gap_filled", 12, "{}")
+    log.commit(notes=SubscriptionRecords((note,)))
+    assert log.journal.stream.unread(0) == 2
+    log.erase(500)
+    assert log.journal.stream.unread(0) == 1
+    assert [one.type for one in log.journal.stream.notifications(0, 10)] == ["gap_filled"]
+
+
 def test_the_file_shrinks(log: Log) -> None:
     for number in range(1, 400):
         log.event(BOB, number, {"text": CANARY, "padding": "x" * 4_000})
@@ -227,7 +258,7 @@ def test_a_full_disk_delays_an_erasure(log: Log, monkeypatch: pytest.MonkeyPatch
     fill(log)
     log.commit(EraseContent(GROUP, 500, 500, ALICE, 10_000))
     eraser = Eraser(log.journal.erasures, logging.getLogger("test"))
-    monkeypatch.setattr(log.journal.erasures, "erase_slice", lambda: (_ for _ in ()).throw(DiskFull(path=log.path)))
+    monkeypatch.setattr(log.journal.erasures, "erase_slice", lambda **_: (_ for _ in ()).throw(DiskFull(path=log.path)))
     until = eraser.run_if_due()
     assert until is not None and eraser.run_if_due() == until
     assert EXPIRED not in log.types()

@@ -29,7 +29,7 @@ CLAUSE = re.compile(r"\s*(?:FROM|WHERE|AND|ORDER BY|RETURNING) ")
 LOCALS: dict[str, dict[str, Any]] = {
     "agent/mediator/store.py": {"table": ("messages", "delayed"), "where": ("", " AND target <> ''")},
     "agent/storage/disputes.py": {"table": "_TABLES", "where": ("WHERE group_id = ?",)},
-    "agent/storage/erasure.py": {"table": ("notifications", "keys", "receipts")},
+    "agent/storage/erasure.py": {"table": ("keys", "receipts")},
     "agent/storage/journal.py": {"table": ("events", "receipts")},
     "agent/storage/search_index.py": {"positions": ("SELECT position FROM indexed_posts",)},
     "agent/storage/signed_messages.py": {"table": "_TABLES"},

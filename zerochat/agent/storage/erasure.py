@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import apsw
 
+from zerochat.agent.api.subscriptions.store import SubscriptionStore
 from zerochat.agent.storage import search_index
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.effects import EraseContent
@@ -30,8 +31,9 @@ VACUUM_PAGES: Final = 256
 DRAFT_PREFIX: Final = "draft:"
 """Prefix of the keys in `meta` that hold drafts, followed by the group's id, `/` and the client (`drafts.py`)."""
 DRAFT_TIME_BYTES: Final = 8
-PAUSE_S, RETRY_S = 0.05, 60.0
-"""Pause between two slices, and after an error."""
+PAUSE_S, IDLE_S, RETRY_S, TRACES_S = 0.05, 1.0, 60.0, 600.0
+"""Pause between two slices, where nothing is due, after an error, and from one removal of traces to the next, which
+reads all of the index."""
 ERASURE_SCHEMA: Final = """
 CREATE TABLE erasures (
     group_id TEXT PRIMARY KEY,
@@ -41,11 +43,12 @@ CREATE TABLE erasures (
     own_upto INTEGER NOT NULL,
     erased_before INTEGER NOT NULL DEFAULT 0,
     own_erased INTEGER NOT NULL DEFAULT 0,
-    due INTEGER NOT NULL DEFAULT 1
+    due INTEGER NOT NULL DEFAULT 1,
+    traces INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 """
-"""The last order of each group, how far it is done in the log of others and in our own chain, and what is due: 1: rows;
-2 and 3: the traces that deleted rows leave, whose merge is to begin, or has begun."""
+"""The last order of each group, how far it is done in the log of others and in our own chain, and whether rows are due
+(0 or 1). `traces`: whether deleted rows have left traces: 0: none; 1 and 2: their removal is to begin, or has begun."""
 _ORDER = """
 INSERT INTO erasures (group_id, before, ruled, me, own_upto) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (group_id) DO UPDATE SET
@@ -66,10 +69,14 @@ _REFUTED = f"""
 SELECT seq, id, lamport, position, record FROM events
 WHERE group_id = ? AND refuted = 1 AND lamport < ? AND {_CONTENT} LIMIT ?
 """  # noqa: S608
+_FILE_NOTIFICATIONS = "DELETE FROM notifications WHERE group_id = ? AND at < ? AND type = 'file_changed'"
 _DRAFTS = "SELECT key, value FROM meta WHERE key >= ? AND key < ?"
 _ERASE = "UPDATE events SET type = ?, record = ?, target = '' WHERE seq = ?"
 _SIGNED = "DELETE FROM signed WHERE group_id = ? AND time < ? AND author <> ?"
 _OWN_SIGNED = "DELETE FROM signed WHERE group_id = ? AND author = ? AND upto <= ?"
+_PROGRESS = """
+UPDATE erasures SET erased_before = ?, own_erased = ?, due = ?, traces = iif(?, 1, traces) WHERE group_id = ?
+"""
 _CONTROL_TYPES = frozenset({"genesis", "add", "leave", "remove", "vote", "role", "label", "terms"})
 
 
@@ -81,8 +88,11 @@ class ErasureStore:
         db: apsw.Connection,
         faults: Callable[[], AbstractContextManager[None]],
         transaction: Callable[[], AbstractContextManager[None]],
+        stream: SubscriptionStore,
     ) -> None:
-        self._db, self._faults, self._transaction = db, faults, transaction
+        self._db, self._faults, self._transaction, self._stream = db, faults, transaction, stream
+        self.cleared = 0
+        """How often the traces of erased content were removed."""
 
     def order(self, one: EraseContent) -> None:
         """Note an erasure, within the batch's transaction."""
@@ -92,17 +102,17 @@ class ErasureStore:
         """Delete what belongs to a group, within the batch's transaction."""
         self._db.execute("DELETE FROM erasures WHERE group_id = ?", (group,))
 
-    def erase_slice(self) -> bool:
-        """Do the next slice; false: nothing is due."""
+    def erase_slice(self, *, traces: bool = True) -> bool:
+        """Do the next slice; false: nothing is due. `traces`: also of the removal of traces."""
         with self._faults():
             rows: Sequence[Any] = self._db.execute(_DUE).fetchall()
         if rows:
             self._erase_rows(*rows[0])
             return True
         with self._faults():
-            traces: Sequence[Any] = self._db.execute("SELECT max(due = 2) FROM erasures WHERE due > 1").fetchall()
-        ((begin,),) = traces
-        if begin is None:
+            left: Sequence[Any] = self._db.execute("SELECT max(traces = 1) FROM erasures WHERE traces > 0").fetchall()
+        ((begin,),) = left
+        if begin is None or not traces:
             return False
         if self._clear_traces(begin=bool(begin)):
             self._truncate_log()
@@ -115,6 +125,7 @@ class ErasureStore:
     ) -> None:
         """Erase one slice of a group; the last one also erases what is no row of the log."""
         with self._transaction():
+            before_all = self._db.total_changes()
             refuted: Sequence[Any] = self._db.execute(_REFUTED, (group, before, SLICE_ROWS)).fetchall()
             others: Sequence[Any] = self._db.execute(_OTHERS, (group, erased_before, before, me, SLICE_ROWS)).fetchall()
             own: Sequence[Any] = self._db.execute(_OWN, (group, me, own_erased, SLICE_ROWS)).fetchall()
@@ -126,10 +137,8 @@ class ErasureStore:
             progress = before if len(others) < SLICE_ROWS else others[-1][2]
             if is_last:
                 self._erase_rest(group, before, me, own_erased)
-            self._db.execute(
-                "UPDATE erasures SET erased_before = ?, own_erased = ?, due = ? WHERE group_id = ?",
-                (progress, own_erased, 2 if is_last else 1, group),
-            )
+            has_changed = self._db.total_changes() > before_all
+            self._db.execute(_PROGRESS, (progress, own_erased, not is_last, has_changed, group))
 
     def _erase(self, seq: int, event: str, record: bytes) -> None:
         try:
@@ -140,11 +149,13 @@ class ErasureStore:
         self._db.execute(_ERASE, (EXPIRED, header, seq))
 
     def _erase_rest(self, group: str, before: int, me: str, own_erased: int) -> None:
-        """Erase signed messages, durable notifications, answers, receipts and drafts."""
+        """Erase signed messages, names of files in notifications, digests of requests, receipts and drafts."""
         self._db.execute(_SIGNED, (group, before, me))
         self._db.execute(_OWN_SIGNED, (group, me, own_erased))
-        for table in ("notifications", "keys", "receipts"):
+        self._db.execute(_FILE_NOTIFICATIONS, (group, before))
+        for table in ("keys", "receipts"):
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ? AND at < ?", (group, before))  # noqa: S608
+        self._stream.rolled_back()  # it reads the tables again
         below = f"{DRAFT_PREFIX}{group}/"
         drafts: Sequence[Any] = self._db.execute(_DRAFTS, (below, below[:-1] + "0")).fetchall()
         old = [(key,) for key, value in drafts if drafted_at(value) < before]
@@ -156,7 +167,7 @@ class ErasureStore:
         """Merge the index, then shrink the file, one slice; whether both are done."""
         with self._transaction():
             is_merged = search_index.merge(self._db, MERGE_PAGES, begin=begin)
-            self._db.execute("UPDATE erasures SET due = 3 WHERE due = 2")
+            self._db.execute("UPDATE erasures SET traces = 2 WHERE traces = 1")
         if not is_merged or begin:
             return False
         with self._faults():
@@ -168,7 +179,8 @@ class ErasureStore:
         with self._faults():
             self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         with self._transaction():
-            self._db.execute("UPDATE erasures SET due = 0 WHERE due = 3")
+            self._db.execute("UPDATE erasures SET traces = 0 WHERE traces = 2")
+        self.cleared += 1
 
 
 def drafted_at(value: bytes) -> int:
@@ -185,19 +197,23 @@ class Eraser:
 
     def __init__(self, store: ErasureStore, log: logging.Logger) -> None:
         self._store, self._log = store, log
-        self._due = 0.0
+        self._due = self._traces_at = 0.0
+        self._is_busy = False
 
     def run_if_due(self) -> float | None:
         """Do the next slice, if it is time. Returns when the next one is due, on the monotonic clock; None: nothing is
-        to be erased."""
+        to be erased now."""
         now = time.monotonic()
         if now < self._due:
-            return self._due
+            return self._due if self._is_busy else None
+        cleared = self._store.cleared
         try:
-            more = self._store.erase_slice()
+            self._is_busy = self._store.erase_slice(traces=now >= self._traces_at)
         except LocalError as error:
-            self._due = now + RETRY_S
+            self._due, self._is_busy = now + RETRY_S, True
             self._log.error("expired content could not be erased: %s", error.code)
             return self._due
-        self._due = now + PAUSE_S if more else 0.0
-        return self._due if more else None
+        if self._store.cleared != cleared:
+            self._traces_at = now + TRACES_S
+        self._due = now + (PAUSE_S if self._is_busy else IDLE_S)
+        return self._due if self._is_busy else None

@@ -151,7 +151,7 @@ class Journal(LogQueries, Closing):
         """Transparency logs of accountable groups."""
         self.cases = CaseStore(connection, self._faults, self._transaction)
         """Dispute cases in which we are accuser or accused."""
-        self.erasures = ErasureStore(connection, self._faults, self._transaction)
+        self.erasures = ErasureStore(connection, self._faults, self._transaction, self.stream)
         """Expired content that is to be erased."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
