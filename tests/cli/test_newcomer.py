@@ -95,7 +95,7 @@ def test_settings_override_the_remembered_address(tmp_path: Path) -> None:
 def test_status_reports_a_damaged_journal(tmp_path: Path) -> None:
     zoe = Person(tmp_path, "zoe").wake()
     zoe.client.create_group("friends")
-    for _ in range(4):
+    for _ in range(16):
         zoe.client.send_message("friends", "x" * 30_000)
     zoe.sleep()
     path = zoe.places.journal

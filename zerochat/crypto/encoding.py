@@ -322,8 +322,8 @@ def canonical_json(value: object) -> bytes:
         raise Malformed(why="JSON outside the canonical subset") from None
 
 
-def canonical_header(value: object) -> bytes:
-    """The same for an object of ASCII names, text without control characters, lists and integers, unchecked."""
+def canonical_checked(value: object) -> bytes:
+    """The same for a value that is known to be in the subset, such as a part of one that was encoded."""
     return _CANONICAL(value)
 
 

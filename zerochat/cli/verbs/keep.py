@@ -20,8 +20,9 @@ def add(verbs: "Verbs[Parser]") -> None:
         "keep",
         "show or set how long messages of a conversation are kept here",
         "Show how long messages of a group stay on this machine, or choose a time for this group. The shortest of the\n"
-        "group's rule (`zerochat new --keep`), this choice and the setting storage.keep counts. Older messages are\n"
-        "erased from this machine, with their files; other members keep theirs as long as the group's rule says.",
+        "group's rule (`zerochat new NAME --keep 30d`), this choice and the setting storage.keep counts. Older\n"
+        "messages are erased from this machine, with their files; other members keep theirs as long as the group's\n"
+        "rule says.",
         """
 zerochat keep hikers
 zerochat keep hikers 30d

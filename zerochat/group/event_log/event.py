@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec.structs import astuple, replace
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_header, canonical_json, did_key_bytes, strict_json
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_checked, canonical_json, did_key_bytes, strict_json
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed
@@ -125,7 +125,7 @@ class Event(Redacted, frozen=True, dict=True):
     def id(self) -> str:
         """base64url of SHA-256 over the canonical header, with the hash of the body in its place and the mark (43
         characters)."""
-        return b64url(sha256(canonical_header({**self._header, "body": self.body_hash, **self._marked})))
+        return b64url(sha256(canonical_checked({**self._header, "body": self.body_hash, **self._marked})))
 
     @property
     def _marked(self) -> dict[str, Any]:
@@ -141,7 +141,9 @@ class Event(Redacted, frozen=True, dict=True):
         """base64url of SHA-256 over the canonical body without its mark (43 characters); the same after erasure."""
         if self.is_erased:
             return str(self.body[ERASED])
-        return b64url(sha256(canonical_json({name: value for name, value in self.body.items() if name != MARK})))
+        _ = self.record  # its encoding checks the body
+        bare = {name: value for name, value in self.body.items() if name != MARK} if MARK in self.body else self.body
+        return b64url(sha256(canonical_checked(bare)))
 
     @property
     def is_erased(self) -> bool:
