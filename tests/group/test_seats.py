@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.membership_book import ANYONE, Book, did
+from tests.support.membership_book import ANYONE, FLAT, Book, did
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, LABEL, LEAVE
 from zerochat.group.membership import (
@@ -298,3 +298,17 @@ def test_revocations_that_depend_on_each_other_are_charged(monkeypatch):
     check_control(event, book.control)
     extend_control(book.control, event)
     assert len(closures) >= 40 and charged_us > 2 * log.RESOLVE_WORK_US * len(book.control)
+
+
+@pytest.mark.parametrize("witness", ["a", "d"])
+def test_any_event_of_another_branch_shows_what_it_had_seen(witness):
+    """In a group where removals take a quorum, no member can make old additions of another void by back-dated ones."""
+    book = Book(FLAT, members="bcd")
+    latest = book.heads()
+    for number in range(40):
+        book.add("c", f"x{number}")
+    book.label(witness, "new name")
+    settled = set(book.view.members)
+    for number in range(50):
+        latest = [book.add("b", f"s{number}", latest)]
+    assert settled < book.view.members.keys() and len(book.view.members) == MEMBERS_MAX

@@ -24,8 +24,8 @@ become void.
 A group has at most `MEMBERS_MAX` seats. Each addition was made with a seat free in its own past, but concurrent ones
 can exceed them together; then the additions without a seat are void, for good. Seats are given in order of seniority:
 
-1. what the founder added, or had in the past of a later addition, in that order (a mainline);
-2. then what another branch had in the past of an addition, in that order;
+1. what the founder added, or had in the past of a later event, in that order (a mainline);
+2. then what another branch had in the past of an event, in that order;
 3. then the others: the first of each branch, the second of each branch, and so on.
 
 A back-dated addition can thus precede an older one only if another branch has seen it, or if the older one was seen by
@@ -260,20 +260,22 @@ class EventGraph:
         of_all = sum(1 << at for at in added.values())
         by_root: dict[int, int] = {}
         by_other: dict[int, int] = {}
-        """By addition: twice the place of the first one by the root, or by another branch, that has it in its past; an
-        addition by the root comes just after what it has in its past."""
+        """By addition: twice the place of the first event by the root, or by another branch, that has it in its past;
+        an addition by the root comes just after what it has in its past."""
         root_knows = other_knows = 0
-        for at, adder, _ in self.joins:
+        for at, event in enumerate(self.events):
             if dead >> at & 1:
                 continue
             past = self.past[at] & of_all
-            others = past & ~additions.get(branches.get(adder, ""), 0)
+            others = past & ~additions.get(branches.get(event.author, ""), 0)
             by_other |= dict.fromkeys(_bits(others & ~other_knows), 2 * at)
             other_knows |= others
-            if adder == root:
+            if event.author == root:
                 by_root |= dict.fromkeys(_bits(past & ~root_knows), 2 * at)
-                root_knows |= past | 1 << at
-                by_root[at] = 2 * at + 1
+                root_knows |= past
+                if of_all >> at & 1:
+                    root_knows |= 1 << at
+                    by_root[at] = 2 * at + 1
         last = 2 * len(self.events)
         return sorted(
             added,
