@@ -1194,3 +1194,50 @@ def test_client_checks_match_protocol_checks(book, author, other, role):
                 after_it = resolve_view({**book.control, event.id: event})
                 assert allowed or (kind == REMOVE and view.policy.remove == "quorum" and whom in after_it.members), kind
                 assert not allowed or kind != REMOVE or whom not in after_it.members
+
+
+def test_sybils_that_replace_each_other_have_no_reserve(monkeypatch):
+    """Each adds the next one and leaves: the branch is full at some time, and stays so."""
+    monkeypatch.setattr(quota, "BRANCH_MAX", 16)
+    book = Book(members="bc")
+
+    def take_turns():
+        last = "b"
+        for number in range(200):
+            book.add(last, f"s{number}")
+            if last != "b":
+                book.leave(last)
+            last = f"s{number}"
+
+    with pytest.raises(Refused):
+        take_turns()
+    assert len(book.control) < 16 * quota.DEPARTED_WEIGHT * 3
+    book.add("c", "d")
+    check_all(book.control.values())
+
+
+def test_votes_of_sybils_count_for_their_branch(monkeypatch):
+    """One generation of Sybils after the other votes about all others and leaves."""
+    monkeypatch.setattr(quota, "BRANCH_MAX", 32)
+    book = Book(members="bc")
+
+    def vote_and_leave(number):
+        sybils = [f"s{number}{one}" for one in "xyz"]
+        for one in sybils:
+            book.add("b", one)
+        for one in sybils:
+            for other in {*sybils, "a", "b", "c"} - {one}:
+                book.vote(one, other)
+        for one in sybils:
+            book.leave(one)
+
+    def go_on():
+        for number in range(40):
+            vote_and_leave(number)
+
+    with pytest.raises(Refused):
+        go_on()
+    assert len(book.control) < 32 * quota.DEPARTED_WEIGHT * 3
+    for voter in "ac":
+        book.vote(voter, "b")
+    check_all(book.control.values())

@@ -6,12 +6,13 @@ and close the group to all others. So an event counts for its author and for eac
 came in, except the founder, through whom all came in: the *branches* that it belongs to. A member that only the founder
 is above therefore spends its own branch, however many members it adds.
 
-- A full branch does not silence its members: each may create a few events more (`RESERVE`), so that an honest member of
-  a branch which another has filled can still admit or rename.
+- A full branch does not silence its members: each may create a few events more (`RESERVE`), and vote about each other
+  member, so that an honest member of a branch which another has filled can still admit, rename and remove. Those who
+  are added meanwhile may not, or a chain of Sybils, of which each adds the next one and leaves, would have no end.
 - What a member leaves behind when it has left or was removed, and the event that added it, counts a quarter. So a
   branch recovers when its members remove an abuser.
-- The first leave and the first removal of a member, and each member's first vote about another, never count: they must
-  be possible however full the log is.
+- The first leave and the first removal of a member never count: they must be possible however full the log is. A
+  member's first vote about another does not count for its author, for the same reason, but for its branches.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, VOTE, Event
 from zerochat.group.membership.bodies import add_of, remove_of, vote_of
+from zerochat.limits import MEMBERS_MAX
 
 CONTROL_MAX = 4096
 """Membership events of one group, apart from the reserves."""
@@ -27,7 +29,7 @@ BRANCH_MAX = 512
 AUTHOR_CONTROL_MAX = 256
 """Membership events of one author."""
 RESERVE = 8
-"""Events of an author that are accepted although its branch or the group is full."""
+"""Events of an author that are accepted although its branch or the group is full, besides `MEMBERS_MAX` votes."""
 DEPARTED_WEIGHT = 4
 """How many events of former members count as one."""
 RECEIVED_MAX = DEPARTED_WEIGHT * CONTROL_MAX
@@ -61,6 +63,10 @@ class EventQuota:
         self.by_author: dict[str, Count] = {}
         self.by_branch: dict[str, Count] = {}
         self._adders: dict[str, str] = {}
+        self._votes: dict[str, int] = {}
+        """By author: its first votes about others."""
+        self._late: set[str] = set()
+        """The members that were added when their branch or the group was full."""
         self._departed: set[str] = set()
         self._free: set[tuple[str, ...]] = set()
         for event in events:
@@ -69,16 +75,24 @@ class EventQuota:
     def check(self, event: Event) -> None:
         """Raise Refused where one more event exceeds a limit."""
         in_all, by_author = self._counts(event)
-        own = self.by_author.get(event.author, Count()).weight
-        full = in_all and self.all.weight >= CONTROL_MAX
-        full = full or (by_author and any(one.weight >= BRANCH_MAX for one in self._branches(event.author)))
-        if (by_author and own >= AUTHOR_CONTROL_MAX) or (full and own >= RESERVE):
+        own, reserve = self.by_author.get(event.author, Count()).weight, RESERVE
+        if self._is_first_vote(event):
+            own, reserve = self._votes.get(event.author, 0), MEMBERS_MAX
+        elif by_author and own >= AUTHOR_CONTROL_MAX:
             raise Refused(why="too many membership events")
+        if self._is_full(event.author, in_all, by_author) and (own >= reserve or event.author in self._late):
+            raise Refused(why="too many membership events")
+
+    def _is_full(self, author: str, in_all: bool = True, by_author: bool = True) -> bool:
+        full = in_all and self.all.weight >= CONTROL_MAX
+        return full or (by_author and any(one.weight >= BRANCH_MAX for one in self._branches(author)))
 
     def check_whole(self) -> None:
         """Raise Refused where these events exceed the limits in whatever order they came. If they were accepted one by
         one, in any order, they do not."""
         reserves = {did: min(own.present + own.departed, RESERVE) for did, own in self.by_author.items()}
+        for did, votes in self._votes.items():
+            reserves[did] = reserves.get(did, 0) + min(votes, MEMBERS_MAX)
         spare: dict[int, int] = {}
         for did, reserve in reserves.items():
             for branch in self._branches(did):
@@ -91,12 +105,17 @@ class EventQuota:
     def add(self, event: Event) -> None:
         """Count an event."""
         in_all, by_author = self._counts(event)
+        if event.type == ADD and self._is_full(event.author):
+            self._late.add(add_of(event).member)
         self.all.present += in_all
-        if by_author:
-            own = self.by_author.setdefault(event.author, Count())
-            for count in (own, *self._branches(event.author)):
-                count.present += 1
-                count.depart(event.author in self._departed)
+        if self._is_first_vote(event):
+            self._votes[event.author] = self._votes.get(event.author, 0) + 1
+            counts = [*self._branches(event.author)]
+        else:
+            counts = [self.by_author.setdefault(event.author, Count()), *self._branches(event.author)]
+        for count in counts if by_author else ():
+            count.present += 1
+            count.depart(event.author in self._departed)
         if event.type == ADD:
             self._adders.setdefault(add_of(event).member, event.author)
         elif event.type == VOTE:
@@ -120,18 +139,19 @@ class EventQuota:
         self._departed.add(did)
         own = self.by_author.get(did, Count())
         events = own.present
-        for count in (self.all, own, *self._branches(did)):
-            count.depart(events)
+        own.depart(events)
+        for count in (self.all, *self._branches(did)):
+            count.depart(events + self._votes.get(did, 0))
         adder = self._adders.get(did)
         if adder is not None and adder not in self._departed:
             for count in (self.all, self.by_author.setdefault(adder, Count()), *self._branches(adder)):
                 count.depart(1)
 
+    def _is_first_vote(self, event: Event) -> bool:
+        return event.type == VOTE and (VOTE, vote_of(event).member, event.author) not in self._free
+
     def _counts(self, event: Event) -> tuple[bool, bool]:
-        """Whether the event counts for the group, and for its author."""
-        if event.type == VOTE:
-            counts = (VOTE, vote_of(event).member, event.author) in self._free
-            return counts, counts
+        """Whether the event counts for the group, and for its author and its branches."""
         if event.type in (LEAVE, REMOVE):
             goes = event.author if event.type == LEAVE else remove_of(event).member
             return (event.type, goes) in self._free, (event.type, goes, event.author) in self._free
