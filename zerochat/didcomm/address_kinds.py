@@ -5,6 +5,7 @@ every request. So an address that a peer names counts only up to a nearness that
 """
 
 import ipaddress
+import re
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -60,11 +61,16 @@ def kind_of(ip: IPAddress) -> AddressKind:
 
 @lru_cache(maxsize=1024)
 def kind_of_host(host: str) -> AddressKind | None:
-    """The kind of a literal address; None: a name, whose address is known only when it is dialled."""
+    """The kind of a literal address; None: a name, whose address is known only when it is dialled.
+
+    `localhost` counts as literal, and what ends in a number as its nearest reading ("127.1" is 127.0.0.1 in the C
+    library): a SOCKS proxy resolves names itself, where they cannot be checked.
+    """
     try:
         return kind_of(effective_address(host))
     except ValueError:
-        return None
+        last = host.rstrip(".").rpartition(".")[2].lower()
+        return AddressKind.LOOPBACK if last == "localhost" or re.fullmatch("[0-9]+|0x[0-9a-f]*", last) else None
 
 
 def kind_of_uri(uri: str) -> AddressKind | None:

@@ -216,6 +216,4 @@ def nearest_relay(uri: str) -> AddressKind:
     kind = kind_of_host(host)
     if kind is not None:
         return kind
-    if host == "localhost" or host.endswith(".localhost"):
-        return AddressKind.LOOPBACK
     return AddressKind.PUBLIC if "." in host and not host.endswith(_LOCAL) else AddressKind.PRIVATE
