@@ -27,7 +27,7 @@ from zerochat.group.effects import (
     StoreReceipt,
     StoreSignedMessage,
 )
-from zerochat.group.event_log.event import DELETE, EDIT, EXPIRED, LABEL, POST, TOPIC, Event, load_event
+from zerochat.group.event_log.event import ANNOUNCE, DELETE, EDIT, EXPIRED, LABEL, POST, TOPIC, Event, load_event
 from zerochat.group.messages.bodies import target_of
 
 people = agents.people
@@ -119,6 +119,7 @@ def fill(log: Log) -> list[StoreEvent]:
             answers=(StoredAnswer(GROUP, "key", 12, b"d", f'"{CANARY}"'),),
         ),
     )
+    log.event(BOB, 16, {"bot": True, "about": KEPT}, ANNOUNCE)
     log.event(BOB, 900, {"label": KEPT}, LABEL)
     log.event(ALICE, 1_000, {"text": f"{KEPT} three"})
     log.event(BOB, 1_001, {"text": f"four {KEPT}"})
@@ -143,7 +144,7 @@ def test_no_byte_of_expired_content_stays(log: Log) -> None:
         f"{KEPT} three",
     ]
     assert [one.text for one in drafts.drafts_page(log.journal, [GROUP], "").drafts] == [f"{KEPT} draft"]
-    assert log.types() == [EXPIRED] * 5 + [LABEL, POST, POST]
+    assert log.types() == [EXPIRED] * 5 + [ANNOUNCE, LABEL, POST, POST]
     log.journal.close()
     with Journal.open(log.path, KEY) as again:
         assert CANARY.encode() not in again._db.serialize("main")
@@ -153,11 +154,11 @@ def test_expired_content_is_not_shown_and_stays_in_the_chain(log: Log) -> None:
     old = fill(log)
     log.erase(500)
     shown = log.journal.history(GROUP, 100)
-    assert [row.type for row in shown] == [LABEL, POST, POST]
-    assert [row.type for row in log.journal.page_after(GROUP, (0, "", ""), 100)] == [LABEL, POST, POST]
+    assert [row.type for row in shown] == [ANNOUNCE, LABEL, POST, POST]
+    assert [row.type for row in log.journal.page_after(GROUP, (0, "", ""), 100)] == [ANNOUNCE, LABEL, POST, POST]
     assert not {row.id for row in log.journal.by_seq(0, 100)} & {event.id for event in old}
     assert len(log.journal.chain(GROUP, ALICE, 0, 100)) == 3 and log.journal.expired_count(GROUP) == 5
-    assert log.journal.count(GROUP) == 8
+    assert log.journal.count(GROUP) == 9
     known = {event for _, event in log.journal.posts_since(GROUP, 0)}
     assert {event.id for event in old[:5]} <= known, "set reconciliation sees no difference"
 
@@ -165,11 +166,11 @@ def test_expired_content_is_not_shown_and_stays_in_the_chain(log: Log) -> None:
 def test_posts_that_a_member_lacks_stay_under_a_choice_alone(log: Log) -> None:
     fill(log)
     log.erase(500, ruled=0, own_upto=1)
-    assert log.types() == [EXPIRED, EXPIRED, EXPIRED, EXPIRED, DELETE, LABEL, POST, POST]
+    assert log.types() == [EXPIRED, EXPIRED, EXPIRED, EXPIRED, DELETE, ANNOUNCE, LABEL, POST, POST]
     log.erase(500, ruled=0, own_upto=2)
     assert log.types().count(EXPIRED) == 5
     log.erase(1_001, ruled=1_001, own_upto=0)
-    assert log.types() == [EXPIRED] * 5 + [LABEL, EXPIRED, POST]
+    assert log.types() == [EXPIRED] * 5 + [ANNOUNCE, LABEL, EXPIRED, POST]
 
 
 def test_an_erasure_runs_in_slices_and_goes_on_after_a_crash(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

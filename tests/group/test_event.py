@@ -86,9 +86,10 @@ def test_an_erased_body_has_a_hash_and_a_mark_alone(body):
         load_event(post(body=body).record)
 
 
-def test_a_membership_event_is_never_erased():
+@pytest.mark.parametrize("kind", ["label", "announce", "verdict"])
+def test_what_lasts_is_never_erased(kind):
     with pytest.raises(Malformed):
-        parse_event(post(type="label", body={"erased": AN_ID}).wire)
+        parse_event(post(type=kind, body={"erased": AN_ID}).wire)
 
 
 @pytest.mark.parametrize(

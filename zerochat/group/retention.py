@@ -13,7 +13,7 @@ away for longer receives such headers in place of the messages. It accepts one o
 own clock, so that no member can pass off another one's recent post as expired; posts of new members' past are not sent
 at all. Groups with a rule add random bytes to each body: otherwise its hash would reveal a short text to whoever
 guesses it. Other groups do not, so under a choice of ours alone the hash of a short text can be guessed by a thief of
-our disk. Membership events stay.
+our disk. Membership events stay, and so do announcements of bots.
 
 An event expires by its Lamport time, which no author can set far ahead (`lamport.check_not_ahead`). Our clock is
 believed a day at a time (`_trusted_time`): a clock that is set, or that was wrong when the process started, erases no
@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError, Refused
 from zerochat.group.effects import EraseContent, Notify
-from zerochat.group.event_log.event import Event, load_event
+from zerochat.group.event_log.event import LASTING, Event, load_event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.files import catalogue
 from zerochat.group.notifications import ContentExpired
@@ -155,7 +155,7 @@ def _expire_early(tx: Transaction, name: str, before: int) -> None:
 
 
 def _erased_before(event: Event, before: int) -> Event:
-    return event.erased() if event.lamport < before and not event.is_control else event
+    return event.erased() if event.lamport < before and event.type not in LASTING else event
 
 
 def as_kept(tx: Transaction, name: str, event: Event) -> Event:

@@ -38,7 +38,7 @@ from zerochat.group.effects import (
     StoreTlogEntries,
 )
 from zerochat.group.event_log import lamport
-from zerochat.group.event_log.event import CONTROL, EXPIRED, POST
+from zerochat.group.event_log.event import CONTROL, EXPIRED, LASTING, POST
 from zerochat.group.inputs import HistoryRead, OwnEventsRead, Reconciled, TlogQueried
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import fork_detection
@@ -162,7 +162,7 @@ class Node(Struct):
             return group == effect.group and time < limit
 
         for at, row in enumerate(self.log):
-            if row.type not in CONTROL and expires(row.group, row.author, row.seq, row.lamport):
+            if row.type not in LASTING and expires(row.group, row.author, row.seq, row.lamport):
                 record = event_of(row.record).erased().record
                 self.log[at] = replace(row, type=EXPIRED, record=record, target="")
         self.signed = [one for one in self.signed if not expires(one.group, one.author, one.upto, one.time)]

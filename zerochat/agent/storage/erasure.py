@@ -20,7 +20,7 @@ from zerochat.agent.api.subscriptions.store import SubscriptionStore
 from zerochat.agent.storage import search_index
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.effects import EraseContent
-from zerochat.group.event_log.event import EXPIRED, load_event
+from zerochat.group.event_log.event import EXPIRED, LASTING, load_event
 
 SLICE_ROWS: Final = 256
 """Rows of one slice: some milliseconds."""
@@ -55,7 +55,8 @@ ON CONFLICT (group_id) DO UPDATE SET
     before = excluded.before, ruled = excluded.ruled, me = excluded.me, own_upto = excluded.own_upto, due = 1
 """
 _DUE = "SELECT group_id, before, ruled, me, own_upto, erased_before, own_erased FROM erasures WHERE due = 1 LIMIT 1"
-_CONTENT = "type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label', 'terms', 'expired')"
+_LASTING = ", ".join(repr(type_) for type_ in sorted({*LASTING, EXPIRED}))
+_CONTENT = f"type NOT IN ({_LASTING})"
 _OTHERS = f"""
 SELECT seq, id, lamport, position, record FROM events
 WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND lamport < ? AND author <> ? AND {_CONTENT}
@@ -77,7 +78,6 @@ _OWN_SIGNED = "DELETE FROM signed WHERE group_id = ? AND author = ? AND upto <= 
 _PROGRESS = """
 UPDATE erasures SET erased_before = ?, own_erased = ?, due = ?, traces = iif(?, 1, traces) WHERE group_id = ?
 """
-_CONTROL_TYPES = frozenset({"genesis", "add", "leave", "remove", "vote", "role", "label", "terms"})
 
 
 class ErasureStore:
@@ -189,7 +189,7 @@ def drafted_at(value: bytes) -> int:
 
 
 def _has_content(type_: str) -> bool:
-    return type_ != EXPIRED and type_ not in _CONTROL_TYPES
+    return type_ != EXPIRED and type_ not in LASTING
 
 
 class Eraser:

@@ -146,8 +146,8 @@ class MaterialisedMessages:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._topics: dict[str, tuple[str, str]] = {}
-        """By group: the checksum of its view, and its topic."""
+        self._topics: dict[str, tuple[tuple[str, int], str]] = {}
+        """By group: the checksum of its view and the time before which content has expired, and its topic."""
         self._announced: dict[str, tuple[str, dict[str, Announced]]] = {}
         """By group: the checksum of its view, and its members' announcements by DID."""
 
@@ -213,10 +213,10 @@ class MaterialisedMessages:
 
     def topic(self, group: Group) -> str:
         """The current topic of a group; empty where none is set or the journal cannot be read."""
-        known = self._topics.get(group.id)
-        if known is None or known[0] != group.view.checksum:
+        known, state = self._topics.get(group.id), (group.view.checksum, group.retention.erased_before)
+        if known is None or known[0] != state:
             try:
-                known = self._topics[group.id] = group.view.checksum, self._topic(group)
+                known = self._topics[group.id] = state, self._topic(group)
             except LocalError:
                 return ""
         return known[1]
@@ -229,7 +229,7 @@ class MaterialisedMessages:
                 content = content_of(load_record(row))
             except Malformed:
                 continue
-            if isinstance(content, Topic):
+            if isinstance(content, Topic) and row.lamport >= group.retention.erased_before:
                 topics.append(((row.lamport, row.author, row.id), content.text))
         return max(topics)[1] if topics else ""
 

@@ -45,6 +45,9 @@ PINS = "pins"
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
 """The types of membership events, including the tlog's terms: always signed, and sent to every member."""
 
+LASTING = CONTROL | {ANNOUNCE, VERDICT}
+"""The types of events whose content is never erased: membership, and what bots can do and judges have found."""
+
 SIGNATURE_CONTEXT = b"zerochat/event/1\n"
 
 ERASED = "erased"
@@ -233,10 +236,10 @@ def _is_mark(shape: _Shape) -> bool:
 
 
 def _is_erased_body(shape: _Shape) -> bool:
-    """Whether this is what is left of a body: its hash, and the author's mark. Membership events are never erased."""
+    """Whether this is what is left of a body: its hash, and the author's mark."""
     erased = shape.body[ERASED]
     is_hash = isinstance(erased, str) and _HASH.fullmatch(erased) is not None
-    return shape.type not in CONTROL and shape.body.keys() <= {ERASED, MARK} and is_hash and _is_mark(shape)
+    return shape.type not in LASTING and shape.body.keys() <= {ERASED, MARK} and is_hash and _is_mark(shape)
 
 
 def load_event(record: bytes) -> Event:
