@@ -2,9 +2,9 @@
 
 An event that names all heads, as nearly all do, has every other event in its past: nothing is concurrent with it, so it
 is judged by the present view and applied to it. The same holds for the view after an event that is the last in order,
-takes no rights from another member, and has seen all events that do; unless an event is void, or concurrent additions
-might exceed the seats. Any other event makes the view be resolved anew
-(`resolve.py`), which takes time in proportion to all of them.
+takes no rights from another member, and has seen all events that do; unless an event is void. Any other event, and
+each one once concurrent additions exceed the seats, makes the view be resolved anew (`resolve.py`), which takes time in
+proportion to all of them.
 
 `MembershipLog` objects are a cache: what they hold is a function of the events alone.
 """
@@ -41,7 +41,7 @@ class MembershipLog:
         self._revocations: set[str] = set()
         self._latest = (0, "")
         self._builder: ViewBuilder | None = None
-        self._closures = 0
+        self._closures, self._crowded = 0, False
         """Of the last view that was resolved anew."""
         self.size = 0
         for _, event in in_order(control):
@@ -49,8 +49,7 @@ class MembershipLog:
 
     def work_us(self, event: Event) -> int:
         """The estimated work of checking and applying an event, us."""
-        is_crowded = self._builder is not None and self._builder.crowded
-        is_last = self.heads == set(event.deps) and event.type != REMOVE and not (event.type == ADD and is_crowded)
+        is_last = self.heads == set(event.deps) and event.type != REMOVE and not self._crowded
         each_us = RESOLVE_WORK_US + self._closures // CLOSURES_PER_US
         return EVENT_WORK_US + (0 if is_last else each_us * self.size)
 
@@ -89,15 +88,16 @@ class MembershipLog:
     def _present(self) -> ViewBuilder:
         if self._builder is None:
             self._builder = ViewBuilder.of(self.control)
-            self._closures = self._builder.closures
+            self._closures, self._crowded = self._builder.closures, self._builder.crowded
         return self._builder
 
     def _is_harmless(self, event: Event, past: Collection[str] | None) -> bool:
         """Whether the view after the event is the present one with the event applied."""
         present = self._present()
+        if present.crowded:  # it shows what its author had seen, which decides who has a seat
+            return False
         if past is None:  # a removal by quorum may be void all the same, since not every vote counts
-            may_move_seats = event.type == ADD and present.crowded
-            return not may_move_seats and (event.type != REMOVE or present.policy.remove != "quorum")
+            return event.type != REMOVE or present.policy.remove != "quorum"
         if present.has_void or (event.type == ADD and len(present.members) + len(present.former) >= MEMBERS_MAX):
             return False  # it may depend on a void event, or exceed the seats
         last = (event.lamport, event.id) > self._latest
