@@ -26,6 +26,7 @@ from zerochat.errors import BadInvitation
 from zerochat.group import notifications
 from zerochat.group.links.contact import Reach
 from zerochat.group.state import EndpointFailure
+from zerochat.group.state.external import MediatorProof
 from zerochat.sim import Faults, play_history
 
 
@@ -184,6 +185,9 @@ def test_how_each_member_is_reached(monkeypatch):
     mailed = replace(
         away, groups={group.id: replace(group, links=replace(group.links, peers={**group.links.peers, other: peer}))}
     )
+    assert told(mailed) == (("unreachable", ""), 0), "its mediator has not proved itself"
+    proofs = {f"{uri} {way.routing_keys[0]}": MediatorProof(now + 1000, 1)}
+    mailed = replace(mailed, mediator_proofs=proofs)
     assert told(mailed) == (("connected", "mediator"), 1)
     both = replace(mailed, links_up=frozenset([peer.link]))
     assert told(both) == (("connected", "link"), 1)

@@ -9,10 +9,12 @@ import zmq
 
 from tests.support.agents import meet, until
 from tests.support.rogue import Rogue, Watched, at_rest
+from tests.support.shared_files import write
 from tests.support.sockets import strangers
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.group.links import mediator_mail
+from zerochat.group.wire.files import FILE_REQUEST
 
 pytestmark = pytest.mark.slow
 
@@ -155,3 +157,33 @@ def test_a_query_is_no_address_of_a_mediator(pair, bystander):
     both.alice.client.send_message("friends", "hm")
     quiet(both.alice, 1)
     assert bystander.connections == 0
+
+
+@pytest.mark.parametrize("status", [404, 405, 200])
+def test_a_member_cannot_have_files_sent_to_a_bystander(pair, tmp_path, status):
+    """1.27 MiB of requests made 6,627 posts with 376 MiB to a third party, as its path changed each time."""
+    bystander = Bystander(status)
+    both, sent = pair(), 0
+    try:
+        path, _ = write(tmp_path, "large.bin", 4 << 20)
+        both.alice.client.send_files("friends", [str(path)])
+        (key, entry) = until(lambda: next(iter(both.alice.group.files.items()), None), "the file")
+        until(lambda: both.alice.group.files[key].state == "here", "hashing")
+        whole = {"group": both.rogue.group.id, "file": key, "first": 0, "count": min(16, entry.file.parts)}
+        for number in range(10):
+            assert both.announce(*(f"{bystander.uri}{number}/{path}" for path in range(4))) == ""
+            requests = [both.rogue.packed(FILE_REQUEST, whole) for _ in range(20)]
+            for envelope in requests:
+                both.rogue.dealer.socket.send(envelope)
+            sent += sum(map(len, requests))
+            both.alice.effects_of(requests[-1])
+            both.vanish()
+            both.alice.client.send_message("friends", f"{number} " + "x" * 10_000)
+            quiet(both.alice, 0.5)
+            both.rogue.dealer = both.rogue.socket(zmq.DEALER)
+        quiet(both.alice)
+        print(f"{sent >> 10} KiB asked, {len(bystander.paths)} posts, {bystander.bytes} bytes")
+        assert 0 < bystander.bytes <= min(2 * sent, 64 * 1024)
+        assert both.alice.is_well()
+    finally:
+        bystander.stop()

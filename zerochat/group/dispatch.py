@@ -249,6 +249,7 @@ def receive_web(
                 receive_web(tx, inner, None, owner, depth - 1)
         case "member":
             _receive_from_member(tx, owner.group, owner.member, envelope)
+            mediator_mail.seek(tx, owner.group, owner.member, earned=True)
         case "contact":
             opened = open_first([tx.group(owner.group).contact], envelope, packer)
             member = opened.message.body.get("member")
@@ -263,6 +264,8 @@ def receive_web(
             joiner.receive_from_inviter(tx, owner.link, envelope)
         case "connection":
             _receive_from_connection(tx, owner.connection, envelope, handle)
+        case "probe":
+            mediator_mail.receive_proof(tx, owner.payer, envelope)
         case _:
             assert_never(owner.kind)
 
@@ -275,11 +278,11 @@ def _is_allowed_over(tx: Transaction, owner: mediator_mail.KeyOwner, via: Via) -
     """
     match via:
         case "web":
-            return owner.kind == "connection"
+            return owner.kind in ("connection", "probe")
         case "mediator":
             return owner.kind == "mailbox"
         case _:
-            return owner.kind != "connection" and mediator_mail.may_be_in(tx.agent, owner, via)
+            return owner.kind not in ("connection", "probe") and mediator_mail.may_be_in(tx.agent, owner, via)
 
 
 def _expected_envelope(tx: Transaction, owner: mediator_mail.KeyOwner) -> str:

@@ -61,7 +61,7 @@ from zerochat.group.joining import (
     private_invitations,
     requests,
 )
-from zerochat.group.links import mailboxes, mediator_mail, pairing, peers, rate_limits
+from zerochat.group.links import mailboxes, mediator_mail, mediator_proof, pairing, peers, rate_limits
 from zerochat.group.links.contact import Reach
 from zerochat.group.membership import leave
 from zerochat.group.state import Agent, Group
@@ -186,7 +186,7 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case WebReceived(envelope, handle):
             dispatch.receive_web(tx, envelope, handle)
         case WebPostFailed(uri):
-            if mediator_mail.record_failure(tx, uri):
+            if not mediator_proof.handle_failure(tx, uri) and mediator_mail.record_failure(tx, uri):
                 _use_other_routes(tx, uri)
         case WebSocketUp(uri):
             tx.update_agent(websockets_up=tx.agent.websockets_up | {uri})
@@ -243,6 +243,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
         peer_queries={},
         joiner_links={},
     )
+    mediator_proof.reset(tx)
     for name, one in list(tx.agent.connections.items()):
         connections.set_expiry(tx, name)
         if one.mediation is not None:
@@ -300,12 +301,13 @@ def _start_peer(tx: Transaction, name: str, member: str) -> None:
     pairing.retry_request(tx, name, member)
     if member in group.view.former:
         peers.begin_close(tx, name, member)
-    elif mediator_mail.goes_by_mail(tx, name, member) and mediator_mail.reach_of_member(group, member).pair is None:
+    elif member in group.view.members and mediator_mail.reach_of_member(group, member).pair is None:
         acknowledgements.send_sync(tx, name, member)  # no link will come up and trigger it
 
 
 def _retry_uri(tx: Transaction, uri: str) -> None:
-    """The back-off of a failed URI has ended: send the members that are reached there what they lack."""
+    """The backoff of a failed URI has ended, or it has proved itself: send the members that are reached there what they
+    lack."""
     for name, group in tx.agent.groups.items():
         if group.state == "left":
             continue
@@ -314,6 +316,8 @@ def _retry_uri(tx: Transaction, uri: str) -> None:
             if way is not None and way.uri == uri and mediator_mail.goes_by_mail(tx, name, member):
                 with tx.attempt():
                     peers.handle_mail_up(tx, name, member)
+            elif way is None and any(one.uri == uri for one in mediator_mail.announced_routes(group, member)):
+                mediator_mail.seek(tx, name, member)
         leave.finish_leaving(tx, name)
 
 
@@ -323,11 +327,12 @@ def _use_other_routes(tx: Transaction, uri: str) -> None:
         if group.state == "left":
             continue
         for member in list(group.links.peers):
-            if mediator_mail.goes_by_mail(tx, name, member) and any(
-                way.uri == uri for way in mediator_mail.reach_of_member(group, member).routes
-            ):
+            is_concerned = any(way.uri == uri for way in mediator_mail.announced_routes(group, member))
+            if is_concerned and mediator_mail.goes_by_mail(tx, name, member):
                 with tx.attempt():
                     peers.handle_mail_up(tx, name, member)
+            elif is_concerned:
+                mediator_mail.seek(tx, name, member)
 
 
 def _update_link(tx: Transaction, link: bytes, up: bool) -> None:
@@ -366,6 +371,11 @@ def _run_timer(tx: Transaction, key: str) -> None:
             _retry_uri(tx, name)
         case TimerKind.RETENTION:
             retention.run_round(tx)
+        case TimerKind.MEDIATOR_PROOF:
+            payer = " ".join([name, *more])
+            group = tx.agent.groups.get(name)
+            if mediator_proof.handle_timer(tx, payer) and group is not None and more[0] in group.links.peers:
+                mediator_mail.seek(tx, name, more[0])
         case TimerKind.COVER_TRAFFIC:
             anti_entropy.send_cover_traffic(tx)
         case TimerKind.MEDIATOR:

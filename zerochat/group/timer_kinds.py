@@ -55,6 +55,8 @@ class TimerKind(StrEnum):
     """`links/mailboxes.py`: begin or end a change of our mailbox."""
     MEDIATOR = "mediator"
     """`external/mediators.py`: poll a mediator."""
+    MEDIATOR_PROOF = "mediator-proof"
+    """`links/mediator_proof.py`: a probe is overdue, or its backoff ends."""
     PRIVATE_INVITATIONS = "private-invitations"
     """`joining/private_invitations.py`: private invitations expire or are sent again."""
     RECOVERY = "recovery"

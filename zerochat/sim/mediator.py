@@ -18,6 +18,7 @@ from zerochat.didcomm.protocols import (
     mediator_receipt,
     oob_write,
     pickup,
+    ping,
     problem,
     routing,
     short_links,
@@ -154,6 +155,8 @@ class SimulatedMediator:
 
     def _answer(self, message: Message, sender: str, session: Session) -> Message | None:
         me = short_form(sender)
+        if ping.is_ping(message):
+            return ping.answer(message, self._random)
         asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
         if asked is not None and asked[1] == "request":
             self._long[me] = self._resolve(sender).did

@@ -19,6 +19,7 @@ from zerochat.group.joining.joiner import JOINS_MAX
 from zerochat.group.joining.requests import REFUSED_MAX, REQUESTS_MAX
 from zerochat.group.links.contact import member_link
 from zerochat.group.links.mediator_mail import FAULTS_MAX
+from zerochat.group.links.mediator_proof import PROOFS_MAX, RECORDS_MAX
 from zerochat.group.links.pairing import OFFERS_MAX
 from zerochat.group.signed_streams.receiver import EARLY_BYTES_MAX, EARLY_MAX
 from zerochat.group.state import Agent, Group
@@ -31,7 +32,7 @@ from zerochat.group.tlog.pending_entries import CLOSES_MAX, PENDING_MAX
 from zerochat.group.wire.event_runs import RUN_BYTES_MAX, RUN_EVENTS_MAX
 from zerochat.sim.node import Node, Violation
 
-AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, PEER_QUERIES_MAX, FAULTS_MAX
+AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, PEER_QUERIES_MAX, FAULTS_MAX, PROOFS_MAX, RECORDS_MAX
 
 
 def was_reinstated(group: Group | None, kept: StoreEvent) -> bool:
@@ -162,6 +163,8 @@ def check_agent(who: str, agent: Agent) -> None:
         len(agent.joiner_links),
         len(agent.peer_queries),
         len(agent.endpoint_failures),
+        len(agent.mediator_proofs),
+        len(agent.probes),
     )
     if any(one > most for one, most in zip(kept, AGENT_MAX, strict=True)):
         raise Violation(f"{who} exceeds a limit outside of its groups")

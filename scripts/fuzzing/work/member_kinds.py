@@ -6,7 +6,8 @@ from typing import Any
 from fuzzing.work.kinds import kind
 from fuzzing.work.scene import FILE
 from fuzzing.work.speaker import Speaker
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto.encoding import b64url, did_key
+from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import ACKS_MAX, Message
@@ -177,10 +178,14 @@ def _state(speaker: Speaker, dice: Random, where: str = "plain") -> dict[str, An
     return {"view": view, "have": have}
 
 
+KEY = did_key(ed25519_public(b"\7" * 32))
+"""The routing key of a mediator that is not there."""
+
+
 def _reach(speaker: Speaker, dice: Random) -> dict[str, Any]:
     random = speaker.dice.randrange
     endpoint = f"zmq+tcp://10.1.{random(256)}.{random(256)}:7000"
-    mail = [{"uri": f"https://m{random(1 << 30)}.example/x", "keys": []} for _ in range(dice.choice((0, 2)))]
+    mail = [{"uri": f"https://m{random(1 << 30)}.example/x", "keys": [KEY]} for _ in range(dice.choice((0, 2)))]
     return {"pair": endpoint, "queue": endpoint, "at": speaker.now, "mail": mail}
 
 

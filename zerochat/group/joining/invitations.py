@@ -20,6 +20,7 @@ from zerochat.group.links import mediator_mail
 from zerochat.group.links.contact import join_link, joiner_link, reach_of_did
 from zerochat.group.membership import is_history_rule
 from zerochat.group.state import Group, OpenInvitation
+from zerochat.group.state.external import HeldEnvelope
 from zerochat.group.state.joins import InvitationState
 from zerochat.group.sync import stale_profile
 from zerochat.group.timer_kinds import TimerKind
@@ -172,7 +173,9 @@ def reply_path(tx: Transaction, link: bytes, handle: bytes | None, mailed: bool,
             tx.emit(SendEnvelope(called or link, envelope))
         elif not reach_of_did(theirs).routes:
             tx.emit(SendEnvelope(dial_joiner(tx, link, theirs), envelope))
-        elif (route := mediator_mail.route_of_did(tx, seed := tx.agent.invitations[link].seed, theirs)) is not None:
-            mediator_mail.post(tx, route, theirs, envelope, mediator_mail.nearest_at(tx, seed, route.uri))
+        else:
+            seed, held = tx.agent.invitations[link].seed, HeldEnvelope(theirs, envelope)
+            ways = mediator_mail.routes_of_did(tx, seed, theirs)
+            mediator_mail.post_or_hold(tx, link.hex(), seed, ways, held)
 
     return answer

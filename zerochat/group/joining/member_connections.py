@@ -22,6 +22,7 @@ from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation, fork_proof, leave, member_names
 from zerochat.group.notifications import JoinPhase, JoinProgress, MemberConnections, ViewChanged, ViewDisagreement
 from zerochat.group.state import AttestationConflict, Group, Join, JoinState, ViewAttestation
+from zerochat.group.state.external import HeldEnvelope
 from zerochat.group.state.joins import ADMITTED
 from zerochat.group.sync import acknowledgements, backfill
 from zerochat.group.timer_kinds import TimerKind
@@ -100,9 +101,10 @@ def send_to_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
         tx.emit(SendEnvelope(link, envelope))
     else:
         # A user is waiting, so a route that failed is tried all the same.
-        route = next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), candidates[0])
-        mediator_mail.post(
-            tx, route, join.relationship.theirs or join.invitation.did, envelope, nearest_inviter(tx, join)
+        working = [route for route in candidates if mediator_mail.is_working(tx, route.uri)]
+        held = HeldEnvelope(join.relationship.theirs or join.invitation.did, envelope)
+        mediator_mail.post_or_hold(
+            tx, link.hex(), join.seed, working or candidates[:1], held, nearest_inviter(tx, join)
         )
 
 

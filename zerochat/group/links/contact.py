@@ -108,8 +108,8 @@ def check_route(route: Route) -> Route:
         raise Malformed(why="a route that does not begin with a web address")
     if any(mark in route.uri for mark in "?#@"):
         raise Malformed(why="a route with a query, a fragment or a password")
-    if len(route.routing_keys) > ROUTING_KEYS_MAX:
-        raise Malformed(why="a route that is too long")
+    if not 0 < len(route.routing_keys) <= ROUTING_KEYS_MAX:
+        raise Malformed(why="a route without a key that could prove it, or with too many")
     for name in route.routing_keys:
         document = resolve(name.partition("#")[0])
         if "#" in name:

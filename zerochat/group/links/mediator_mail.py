@@ -7,7 +7,7 @@ it when a member is gone. A URI that failed is not used for a while (exponential
 events.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -27,7 +27,7 @@ from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, SendEnvelope, WebPost
-from zerochat.group.links import mediator_receipts
+from zerochat.group.links import mediator_proof, mediator_receipts
 from zerochat.group.links.contact import (
     ROUTES_CHARS_MAX,
     ROUTES_MAX,
@@ -37,14 +37,14 @@ from zerochat.group.links.contact import (
     mailbox_seed,
     reach_of_did,
 )
+from zerochat.group.links.mediator_proof import ENVELOPE
 from zerochat.group.links.relationship import own_keys
 from zerochat.group.state import Agent, AwaitedReceipt, EndpointFailure, Group, JoinState
+from zerochat.group.state.external import HeldEnvelope
 from zerochat.group.state.joins import AWAITING_INVITER
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 
-ENVELOPE = "didcomm/v2"
-"""The envelope of forwards, whatever they contain: mediators support it, and it hides the sender."""
 RETRY = Backoff(2_000, 60_000)
 """Exponential backoff of a URI that failed."""
 RECOVERED_MS = 10_000
@@ -170,15 +170,49 @@ def reach_of_member(group: Group, member: str) -> Reach:
     return peer.reach if peer and peer.reach else reach_of_did(group.view.members[member].contact)
 
 
-def route_to(tx: Transaction, name: str, member: str) -> Route | None:
-    """The first route to a member that is working; None: there is none."""
+def announced_routes(group: Group, member: str) -> Sequence[Route]:
+    """All routes that a member announces, or a former member has announced."""
+    peer = group.links.peers.get(member)
+    if member in group.view.members or (member in group.view.former and peer is not None and peer.reach is not None):
+        return reach_of_member(group, member).routes
+    return ()
+
+
+def _routes_to_member(tx: Transaction, name: str, member: str) -> Sequence[Route]:
+    """The routes to a member that are no nearer than they may be, and do not pause after a failure."""
     group = tx.group(name)
-    if member not in group.view.members and member not in group.view.former:
-        return None
-    if member in group.view.former and not (group.links.peers.get(member) and group.links.peers[member].reach):
-        return None
-    routes_ = reach_of_member(group, member).routes
-    return next((one for one in routes_ if is_working(tx, one.uri) and is_near_enough(tx, group.seed, one.uri)), None)
+    return _usable(tx, group.seed, announced_routes(group, member))
+
+
+def _usable(tx: Transaction, seed: bytes, candidates: Iterable[Route]) -> Sequence[Route]:
+    return [one for one in candidates if is_working(tx, one.uri) and is_near_enough(tx, seed, one.uri)]
+
+
+def is_proved(tx: Transaction, seed: bytes, route: Route) -> bool:
+    """Whether mail may go this way: the mediator there has proved itself, or is our own."""
+    if mediator_proof.is_proved(tx, route):
+        return True
+    to = route.uri, short_form(mediator_proof.mediator_of(route))
+    own = own_reach_as(tx, seed).routes if tx.agent.reach is not None else ()
+    return any((one.uri, short_form(mediator_proof.mediator_of(one))) == to for one in own)
+
+
+def route_to(tx: Transaction, name: str, member: str) -> Route | None:
+    """The first route to a member that is working and proved; None: there is none."""
+    seed = tx.group(name).seed
+    return next((one for one in _routes_to_member(tx, name, member) if is_proved(tx, seed, one)), None)
+
+
+def seek(tx: Transaction, name: str, member: str, *, earned: bool = False) -> bool:
+    """Whether an envelope can be sent to this member now. If not, begin to prove one of its routes; `earned` as in
+    `mediator_proof.begin`."""
+    if reachable(tx, name, member):
+        return True
+    group = tx.group(name)
+    if member in group.links.peers and tx.agent.reach is not None:
+        routes_ = [(one, nearest_at(tx, group.seed, one.uri)) for one in _routes_to_member(tx, name, member)]
+        mediator_proof.begin(tx, f"{name} {member}", routes_, earned=earned)
+    return False
 
 
 def reachable(tx: Transaction, name: str, member: str) -> bool:
@@ -208,13 +242,42 @@ def send(tx: Transaction, name: str, member: str, envelope: bytes, span: Span | 
     relationship = group.links.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
-    kept = post(tx, route, recipient, envelope, nearest_at(tx, group.seed, route.uri))
+    nearest = nearest_at(tx, group.seed, route.uri)
+    kept = post(tx, route, recipient, envelope, nearest, f"{name} {member}")
     if kept is not None and span is not None:
         mediator = route.routing_keys[0].partition("#")[0]
         mediator_receipts.await_receipt(tx, kept, AwaitedReceipt(name, group.me, member, *span, mediator, tx.now))
 
 
-def post(tx: Transaction, route: Route, recipient: str, envelope: bytes, nearest: AddressKind) -> bytes | None:
+def post_or_hold(
+    tx: Transaction,
+    payer: str,
+    seed: bytes,
+    candidates: Sequence[Route],
+    held: HeldEnvelope,
+    nearest: AddressKind | None = None,
+) -> None:
+    """Post an envelope over the first proved one of these routes, for a peer that is not retransmitted to; or begin to
+    prove one, and keep the envelope until then. `nearest`: None: by our addresses as the member with this seed."""
+    routes_ = [(one, nearest_at(tx, seed, one.uri) if nearest is None else nearest) for one in candidates]
+    for route, kind in routes_:
+        if is_proved(tx, seed, route):
+            post(tx, route, held.recipient, held.envelope, kind, payer)
+            return
+    mediator_proof.begin(tx, payer, routes_, held)
+
+
+def receive_proof(tx: Transaction, payer: str, envelope: bytes) -> None:
+    """A mediator has answered a probe: post what has waited for it. Raises RemoteError."""
+    probe = tx.agent.probes[payer].open
+    assert probe is not None
+    for held in mediator_proof.receive_answer(tx, payer, envelope):
+        post(tx, probe.route, held.recipient, held.envelope, probe.nearest, payer)
+
+
+def post(
+    tx: Transaction, route: Route, recipient: str, envelope: bytes, nearest: AddressKind, payer: str
+) -> bytes | None:
     """Wrap an envelope for every hop on the route to this DID, and post it to the first, at no address nearer than
     `nearest`. Returns the envelope that the mediator stores, if its receipt was requested, else None.
 
@@ -233,15 +296,15 @@ def post(tx: Transaction, route: Route, recipient: str, envelope: bytes, nearest
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return None
+    if mediator_proof.spend(tx, route, len(wrapped)):
+        mediator_proof.begin(tx, payer, [(route, nearest)])
     tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks, nearest=nearest))
     return kept if asks else None
 
 
-def route_of_did(tx: Transaction, seed: bytes, did: str) -> Route | None:
-    """The first working mediator route in the DID document of a peer of the member with this seed; None: there is
-    none."""
-    routes_ = reach_of_did(did).routes
-    return next((one for one in routes_ if is_working(tx, one.uri) and is_near_enough(tx, seed, one.uri)), None)
+def routes_of_did(tx: Transaction, seed: bytes, did: str) -> Sequence[Route]:
+    """The usable mediator routes in the DID document of a peer of the member with this seed."""
+    return _usable(tx, seed, reach_of_did(did).routes)
 
 
 def is_working(tx: Transaction, uri: str) -> bool:
@@ -274,12 +337,14 @@ def record_failure(tx: Transaction, uri: str) -> bool:
 class KeyOwner(Struct, frozen=True):
     """What a recipient key of an envelope is for."""
 
-    kind: Literal["mailbox", "contact", "member", "invitation", "join", "connection"]
+    kind: Literal["mailbox", "contact", "member", "invitation", "join", "connection", "probe"]
     key: SecretKey
     group: str = ""
     member: str = ""
     link: bytes = b""
     connection: str = ""
+    payer: str = ""
+    """The peer that a probe is for."""
 
 
 def owner_of(tx: Transaction, packer: Packer, kids: tuple[str, ...]) -> tuple[str, KeyOwner]:
@@ -323,6 +388,9 @@ def _key_owners(tx: Transaction, packer: Packer) -> Iterator[tuple[str, KeyOwner
         for identity in (one.mine, one.rotation.old) if one.rotation else (one.mine,):
             for kid, key in own_keys(packer, identity).items():
                 yield kid, KeyOwner("connection", key, connection=name)
+    for payer, record in agent.probes.items():
+        for kid, key in own_keys(packer, record.open.mine).items() if record.open is not None else ():
+            yield kid, KeyOwner("probe", key, payer=payer)
 
 
 @lru_cache(maxsize=DIDS_MAX)

@@ -57,6 +57,8 @@ def publish_message(
     overlay = OVERLAYS[group.profile.path]
     hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.links.peers.keys())]
     ready = [hop for hop in hops if hop in group.links.relationships and group.links.relationships[hop].established]
+    for member in ready:
+        mediator_mail.seek(tx, name, member)
     near = [
         Recipient(group.links.relationships[member], group.view.members[member].transport)
         for member in ready
@@ -84,7 +86,7 @@ def send_events(tx: Transaction, name: str, member: str, events: Sequence[Event]
     relationship = group.links.relationships.get(member)
     if member not in group.links.peers or relationship is None or not relationship.established:
         return
-    if not mediator_mail.reachable(tx, name, member):
+    if not mediator_mail.seek(tx, name, member):
         return
     for portion in message_batches(events, RETRANSMISSION_BYTES_MAX):
         message = compress_runs(_message(tx, name, portion, status=False))

@@ -22,7 +22,7 @@ from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify
 from zerochat.group.links import mediator_receipts
 from zerochat.group.links.contact import Reach, check_proof, new_identity, reach_of_did, sign_proof
-from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_in, reach_of_member, reachable, send
+from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_in, reach_of_member, seek, send
 from zerochat.group.links.relationship import Relationship, pack, rotate
 from zerochat.group.membership import Member
 from zerochat.group.notifications import DidRotated
@@ -105,7 +105,7 @@ def retry_request(tx: Transaction, name: str, member: str) -> None:
         return
     if member not in group.view.members:
         return  # it left before it answered
-    if reachable(tx, name, member):
+    if seek(tx, name, member):
         proof = sign_proof(group.seed, name, relationship.mine.did, relationship.invited_by, member)
         message = Message(
             type=exchange.REQUEST,

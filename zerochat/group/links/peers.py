@@ -11,7 +11,7 @@ from zerochat.group.event_log.event import REMOVE
 from zerochat.group.files import download
 from zerochat.group.links import hosts, mailboxes, mediator_receipts, outbox, pairing
 from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link
-from zerochat.group.links.mediator_mail import reach_of_member, reachable, send
+from zerochat.group.links.mediator_mail import reach_of_member, reachable, seek, send
 from zerochat.group.links.relationship import pack_end
 from zerochat.group.membership import remove_of
 from zerochat.group.notifications import PeerDown, PeerUp
@@ -118,6 +118,7 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
         if pair is None and before.pair is not None:
             tx.emit(Disconnect(group.links.peers[member].link))
         dial_peer(tx, name, member)
+        seek(tx, name, member)
 
 
 def handle_link_up(tx: Transaction, name: str, member: str) -> None:
@@ -143,6 +144,7 @@ def handle_mail_up(tx: Transaction, name: str, member: str) -> None:
 def handle_link_down(tx: Transaction, name: str, member: str) -> None:
     tx.emit(Notify(PeerDown(name, member)))
     download.handle_member_down(tx, name, member)
+    seek(tx, name, member)
     anti_entropy.run_soon(tx, name)  # its last events may not have reached every member
 
 

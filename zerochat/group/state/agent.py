@@ -5,7 +5,14 @@ from msgspec import Struct, field
 from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.group.links.contact import Reach
 from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
-from zerochat.group.state.external import AwaitedReceipt, Connection, EndpointFailure, PeerQuery
+from zerochat.group.state.external import (
+    AwaitedReceipt,
+    Connection,
+    EndpointFailure,
+    MediatorProof,
+    PeerQuery,
+    ProbeRecord,
+)
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
 
@@ -31,6 +38,10 @@ class Agent(Struct, frozen=True):
     """The nearest kind of address that peers may name: that of our own address, or what the settings permit."""
     endpoint_failures: dict[str, EndpointFailure] = field(default_factory=dict)
     """The URIs whose last post failed."""
+    mediator_proofs: dict[str, MediatorProof] = field(default_factory=dict)
+    """The addresses of mediators that have proved themselves, by URI and the mediator's DID."""
+    probes: dict[str, ProbeRecord] = field(default_factory=dict)
+    """The probes of unproved addresses, by the peer that names them (`links/mediator_proof.py`)."""
     awaited_receipts: dict[bytes, AwaitedReceipt] = field(default_factory=dict)
     """By the digest of an envelope, the latest ones for which a mediator receipt may come. Not kept over a restart."""
     peer_queries: dict[str, PeerQuery] = field(default_factory=dict)

@@ -8,6 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.address_kinds import AddressKind
+from zerochat.didcomm.did import Identity
 from zerochat.didcomm.protocols.didexchange import Requester
 from zerochat.didcomm.protocols.mediation_client import MediationState
 from zerochat.didcomm.protocols.problem import Breaker
@@ -86,6 +88,54 @@ class EndpointFailure(Struct, frozen=True):
     """Consecutive failures."""
     until: int
     """Do not use it before this time, UTC ms."""
+
+
+class MediatorProof(Struct, frozen=True):
+    """A mediator has proved that an address is its own (`links/mediator_proof.py`)."""
+
+    until: int
+    """When the proof ends, UTC ms; in the past: the address has failed since, or has not answered again."""
+    bytes: int
+    """The bytes that may still be posted there under this proof."""
+
+
+class HeldEnvelope(Redacted, frozen=True):
+    """An envelope that waits until the address of a route has proved itself."""
+
+    REDACTED = ("envelope",)
+
+    recipient: str
+    """The DID that it is for."""
+    envelope: bytes
+
+
+class MediatorProbe(Struct, frozen=True):
+    """An open probe of a mediator's address."""
+
+    way: str
+    """The address and the mediator, as the name of their proof."""
+    route: Route
+    mine: Identity
+    """Our DID for this probe alone."""
+    thread: str
+    sent_at: int
+    """UTC ms."""
+    nearest: AddressKind
+    """The nearest kind of address that may be dialled."""
+    held: tuple[HeldEnvelope, ...] = ()
+
+
+class ProbeRecord(Struct, frozen=True):
+    """The probes for one peer: its token bucket of unproved bytes, and its backoff."""
+
+    room: int
+    """The bytes left at the time `at` (UTC ms)."""
+    at: int
+    tries: int = 0
+    """Probes since the last proof."""
+    until: int = 0
+    """Do not probe before this time, UTC ms."""
+    open: MediatorProbe | None = None
 
 
 class AwaitedReceipt(Struct, frozen=True):

@@ -162,7 +162,7 @@ def send_sync(tx: Transaction, name: str, member: str, unreachable: Sequence[str
     relationship = group.links.relationships.get(member)
     if relationship is None or not relationship.established or tx.agent.reach is None:
         return
-    if not mediator_mail.reachable(tx, name, member):
+    if not mediator_mail.seek(tx, name, member):
         return
     message = sync_message(tx, name, member, unreachable)
     mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
@@ -282,7 +282,7 @@ def expect_acknowledgement(tx: Transaction, name: str, seq: int, audience: Itera
     """Events from `seq` on were published: start the retransmission timers of their recipients."""
     group = tx.group(name)
     now, me, up = tx.now, group.me, tx.agent.links_up
-    peers, waiting, deadlines = dict(group.links.peers), set[str](), list[int]()
+    peers, waiting, deadlines, unreached = dict(group.links.peers), set[str](), list[int](), list[str]()
     for member in audience:
         peer = peers[member]
         mailed = peer.link not in up and mediator_mail.route_to(tx, name, member) is not None
@@ -290,10 +290,14 @@ def expect_acknowledgement(tx: Transaction, name: str, seq: int, audience: Itera
             # A member that lacked nothing gets the full time; one that is behind keeps its deadline.
             retry_at = now + (MAIL_RETRY_MS if mailed else RETRY_MS)
             peers[member] = peer = replace(peer, retransmission=replace(peer.retransmission, retry_at=retry_at))
-        if mailed or peer.link in up:
+        if not mailed and peer.link not in up:
+            unreached.append(member)
+        else:
             waiting.add(member)
             deadlines.append(peer.retransmission.retry_at - now)
     tx.update_links(name, peers=peers)
+    for member in unreached:
+        mediator_mail.seek(tx, name, member)
     if not waiting.isdisjoint(group.sync.acks_due):
         tx.update_sync(name, acks_due=group.sync.acks_due - waiting)
     if deadlines:

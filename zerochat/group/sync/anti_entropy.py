@@ -94,7 +94,7 @@ def compare_views(tx: Transaction, name: str) -> None:
 def run_round(tx: Transaction, name: str) -> None:
     """Send our state to one random member: it reveals a loss at the very end of a conversation."""
     group = tx.group(name)
-    reachable = [member for member in group.links.peers if mediator_mail.reachable(tx, name, member)]
+    reachable = [member for member in group.links.peers if mediator_mail.seek(tx, name, member)]
     lot = int.from_bytes(tx.context.random(4), "big")
     if reachable:
         acknowledgements.send_sync(tx, name, reachable[lot % len(reachable)])

@@ -1,0 +1,223 @@
+"""Mediators that members name: nothing but probes goes to an address before the mediator there has answered."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.mediated_world import Behind
+from zerochat.crypto.encoding import did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.protocols import ping
+from zerochat.didcomm.service import Route
+from zerochat.group import dispatch
+from zerochat.group.effects import WebPost
+from zerochat.group.inputs import StepContext, TimerFired, WebPostFailed, WebReceived
+from zerochat.group.links import mediator_mail, mediator_proof
+from zerochat.group.links.relationship import pack
+from zerochat.group.state.external import MediatorProof
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+from zerochat.group.wire.messages import SYNC
+
+KEY = did_key(ed25519_public(b"\x09" * 32))
+HOUR_MS = 3_600_000
+
+
+class Reflecting(Behind):
+    """n0 can be dialled; n1 and n2 are behind a mediator, and n2 says that it has others."""
+
+    def __init__(self):
+        self.sizes = []
+        super().__init__(3, hidden=("n1", "n2"))
+        self.name = self.everybody()
+        self.sizes.clear()
+        self.member = self.group("n2").me
+
+    def _perform(self, node, effect):
+        if isinstance(effect, WebPost) and node.name == "n1":
+            self.sizes.append((effect.uri, len(effect.envelope), self.now))
+        super()._perform(node, effect)
+
+    def announce(self, *routes):
+        """n2's word to n1, which n1 has from its mediator."""
+        relationship = self.group("n2").links.relationships[self.group("n1").me]
+        body = {
+            "group": self.name,
+            "view": self.group("n1").view.checksum,
+            "have": [],
+            "start_seq": 0,
+            "acked": 0,
+            "heads": [],
+            "reach": {
+                "pair": "",
+                "queue": "",
+                "at": self.now + 1_000_000 + len(self.posted),
+                "mail": [{"uri": uri, "keys": list(keys)} for uri, keys in routes],
+            },
+        }
+        message = Message(type=SYNC, id=new_id(self.rng.randbytes), body=body)
+        packed = pack(relationship, message, PACKERS["didcomm/v2"], self.rng.randbytes)
+        group = self.group("n1")
+        tx = self.turn("n1")
+        dispatch._receive_from_member(tx, group.id, self.member, packed)
+        mediator_mail.seek(tx, group.id, self.member, earned=True)
+        self.nodes["n1"].agent = tx.agent
+        for effect in tx.effects:
+            self._perform(self.nodes["n1"], effect)
+
+    def turn(self, name):
+        return Transaction(self.nodes[name].agent, StepContext(self.now, self.rng.randbytes), PACKERS)
+
+    def sent_to(self, host):
+        return [size for uri, size, _ in self.sizes if f"//{host}/" in uri or f"//{host}:" in uri]
+
+    @property
+    def box(self):
+        return mediator_mail.mailbox(self.group("n2").seed)
+
+
+@pytest.fixture
+def world():
+    one = Reflecting()
+    one.stop("n2")
+    return one
+
+
+def test_an_unproved_address_gets_only_small_probes_with_backoff(world):
+    world.announce(("http://bystander.example/", (KEY, world.box)))
+    for number in range(60):
+        world.post(world.name, "n1", f"{number} " + "x" * 3_000)
+        world.run(for_ms=60_000)
+    probes = world.sent_to("bystander.example")
+    print(len(probes), max(probes))
+    assert 0 < len(probes) <= 10 and max(probes) < mediator_proof.PROBE_BYTES
+    assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+
+
+def test_changing_paths_spend_one_budget(world):
+    """404 or 200, and another path each time: at most 64 KiB in an hour, however often the member writes."""
+    began = world.now
+    for number in range(400):
+        world.announce((f"http://bystander.example/{number}", (KEY, world.box)))
+        world.run(for_ms=9_000)
+    assert world.now - began >= HOUR_MS
+    probes = world.sent_to("bystander.example")
+    assert 10 < len(probes) <= 64 * 1024 // 1_000
+    print(len(probes), max(probes))
+    charged = sum(probes) + mediator_proof.HEADER_BYTES * len(probes)
+    assert charged <= mediator_proof.PROBE_BYTES_MAX + mediator_proof.PROBE_BYTES_PER_HOUR
+
+
+def test_one_probe_at_a_time(world):
+    hanging = [(f"http://{number}.example/", (KEY, world.box)) for number in range(4)]
+    world.web._post = lambda *about: None  # nothing is ever answered
+    for _ in range(5):
+        world.announce(*hanging)
+    assert len(world.sizes) == 1
+
+
+def test_a_mediator_that_answers_gets_mail(world):
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    world.run(for_ms=1_000)
+    assert mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    mark = len(world.sizes)
+    world.post(world.name, "n1", "hello")
+    world.run(for_ms=1_000)
+    assert len([uri for uri, _, _ in world.sizes[mark:] if uri == other.http]) == 1
+
+
+def test_the_right_mediator_has_to_answer(world):
+    """An honest mediator's address under another key proves nothing, and does not hurt that mediator."""
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (KEY, world.box)))
+    world.run(for_ms=60_000)
+    assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    (record,) = [one for payer, one in world.nodes["n1"].agent.probes.items() if world.member in payer]
+    assert record.tries and mediator_mail.is_working(world.turn("n1"), other.http)
+
+
+def test_only_the_mediators_own_answer_counts(world):
+    world.web._post = lambda *about: None
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    (payer,) = [payer for payer, one in world.nodes["n1"].agent.probes.items() if one.open is not None]
+    probe = world.nodes["n1"].agent.probes[payer].open
+    liar = type(other)("m8", world.rng.randbytes)
+    asked = replace(ping.ping(world.rng.randbytes), id=probe.thread)
+    for mediator, to in ((liar, asked), (other, ping.ping(world.rng.randbytes))):
+        world.process("n1", WebReceived(mediator.encrypt(ping.answer(to, world.rng.randbytes), probe.mine.did)))
+        assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    world.process("n1", WebReceived(other.encrypt(ping.answer(asked, world.rng.randbytes), probe.mine.did)))
+    assert mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    world.process("n1", WebReceived(other.encrypt(ping.answer(asked, world.rng.randbytes), probe.mine.did)))  # again
+
+
+def test_a_failure_ends_the_proof(world):
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=1_000)
+    world.web.stop_mediator("m9")
+    world.process("n1", WebPostFailed(other.http))
+    assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    mark = len(world.sizes)
+    world.run(for_ms=600_000)
+    sizes = [size for uri, size, _ in world.sizes[mark:] if uri == other.http]
+    assert 3 < len(sizes) <= 20 and max(sizes) < mediator_proof.PROBE_BYTES, "probes, and soon again"
+    world.web.start_mediator("m9")
+    world.run(for_ms=300_000)
+    assert mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+
+
+def test_a_proof_ends_with_time_and_bytes_and_is_renewed_before(world):
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=1_000)
+    route = Route(other.http, (other.did, world.box), (), "final")
+    (name,) = [name for name in world.nodes["n1"].agent.mediator_proofs if other.http in name]
+
+    def with_proof(until, size):
+        world.nodes["n1"].agent = replace(
+            world.nodes["n1"].agent, mediator_proofs={name: MediatorProof(world.now + until, size)}
+        )
+
+    for until, size in ((0, 1), (1, 0), (mediator_proof.PROOF_MS + 1, 1)):
+        with_proof(until, size)
+        assert not mediator_proof.is_proved(world.turn("n1"), route)
+    for until, size in ((mediator_proof.PROOF_MS // 3, 1 << 20), (mediator_proof.PROOF_MS, 1 << 20)):
+        with_proof(until, size)
+        world.post(world.name, "n1", "hello")
+        world.run(for_ms=5_000)
+        proof = world.nodes["n1"].agent.mediator_proofs[name]
+        assert proof.bytes > 1 << 20 and proof.until > world.now + mediator_proof.PROOF_MS - 10_000
+
+
+def test_hidden_joiners_are_answered_at_once_after_the_proof():
+    """The inviter's answer waits for the proof of the joiner's mediator, not for the joiner's next request."""
+    world = Behind(2, hidden=("n0", "n1"), mediators=2, via={"n0": ("m0",), "n1": ("m1",)})
+    began = world.now
+    world.everybody()
+    assert world.now - began < 30_000
+    records = world.nodes["n0"].agent.probes.values()
+    assert not any(one.open is not None and one.open.held for one in records)
+
+
+def test_records_are_bounded(world, monkeypatch):
+    monkeypatch.setattr(mediator_proof, "RECORDS_MAX", 4)
+    monkeypatch.setattr(mediator_proof, "PROOFS_MAX", 2)
+    tx = world.turn("n1")
+    route = Route("http://bystander.example/", (KEY,), (), "final")
+    for number in range(20):
+        mediator_proof.begin(
+            tx, f"peer {number}", [(replace(route, uri=f"http://{number}.example/"), tx.agent.nearest)]
+        )
+    assert len(tx.agent.probes) == 4
+
+
+def test_timers_of_unknown_peers_are_ignored(world):
+    before = world.nodes["n1"].agent
+    for payer in ("x y", "00ff", f"{world.name} nobody"):
+        world.process("n1", TimerFired(f"{TimerKind.MEDIATOR_PROOF} {payer}"))
+    assert world.nodes["n1"].agent.probes == before.probes
