@@ -12,8 +12,9 @@ from zerochat.didcomm.protocols import ping
 from zerochat.didcomm.service import Route
 from zerochat.group import dispatch
 from zerochat.group.effects import WebPost
+from zerochat.group.files import upload
 from zerochat.group.inputs import StepContext, TimerFired, WebPostFailed, WebReceived
-from zerochat.group.links import mediator_mail, mediator_proof
+from zerochat.group.links import mediator_mail, mediator_proof, rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.state.external import MediatorProof
 from zerochat.group.timer_kinds import TimerKind
@@ -194,6 +195,55 @@ def test_a_proof_ends_with_time_and_bytes_and_is_renewed_before(world):
         assert proof.bytes > 1 << 20 and proof.until > world.now + mediator_proof.PROOF_MS - 10_000
 
 
+def _spent(tx, payer, route, size=64 * 1024):
+    """How many bytes go to a proved address in one moment."""
+    count = 0
+    while mediator_proof.spend(tx, payer, route, size):
+        count += size
+    return count
+
+
+def test_mail_is_limited_for_each_peer_and_host(world):
+    """A proved address may belong to the member that named it, or to another machine by now."""
+    tx = world.turn("n1")
+    routes = [Route(f"http://m.example/{path}", (KEY, world.box), (), "final") for path in range(8)]
+    proofs = {f"{route.uri} {KEY}": MediatorProof(tx.now + 1000, mediator_proof.PROOF_BYTES * 99) for route in routes}
+    tx.update_agent(mediator_proofs=proofs)
+    most, per_s = mediator_proof.MAIL_BYTES_MAX, mediator_proof.MAIL_BYTES_PER_S
+    assert _spent(tx, "one", routes[0]) == most and not _spent(tx, "one", routes[1])
+    later = Transaction(tx.agent, StepContext(world.now + 1_000, world.rng.randbytes), PACKERS)
+    assert _spent(later, "one", routes[0]) == per_s
+    others = [_spent(later, f"peer {number}", routes[number % 8]) for number in range(12)]
+    at_host = mediator_proof.HOST_BYTES_MAX - max(0, most - mediator_proof.HOST_BYTES_PER_S) - per_s
+    assert sum(others) == at_host and not _spent(later, "peer 99", routes[7])
+
+
+def test_mail_beyond_the_limit_comes_later(world, monkeypatch):
+    monkeypatch.setattr(mediator_proof, "MAIL_BYTES_MAX", 40_000)
+    monkeypatch.setattr(mediator_proof, "MAIL_BYTES_PER_S", 400)
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=1_000)
+    mark, began = len(world.sizes), world.now
+    for number in range(60):
+        world.post(world.name, "n1", f"{number} " + "".join(chr(97 + world.rng.randrange(26)) for _ in range(3_000)))
+    world.run(for_ms=300_000)
+    mailed = sum(size for uri, size, _ in world.sizes[mark:] if uri == other.http)
+    assert 40_000 < mailed <= 40_000 + 400 * (world.now - began) // 1000 + 4_000 * 5
+    assert world.nodes["n1"].dropped["dropped MailRate"]
+
+
+def test_changes_of_addresses_are_limited(world):
+    seen = set()
+    for number in range(100):
+        world.announce((f"http://{number}.example/", (KEY, world.box)))
+        seen |= {way.uri for way in mediator_mail.reach_of_member(world.group("n1"), world.member).routes}
+    assert len(seen) == rate_limits.MOVES_MAX
+    world.run(for_ms=rate_limits.MOVE_INTERVAL_MS)
+    world.announce(("http://last.example/", (KEY, world.box)))
+    assert mediator_mail.reach_of_member(world.group("n1"), world.member).routes[0].uri == "http://last.example/"
+
+
 def test_hidden_joiners_are_answered_at_once_after_the_proof():
     """The inviter's answer waits for the proof of the joiner's mediator, not for the joiner's next request."""
     world = Behind(2, hidden=("n0", "n1"), mediators=2, via={"n0": ("m0",), "n1": ("m1",)})
@@ -221,3 +271,21 @@ def test_timers_of_unknown_peers_are_ignored(world):
     for payer in ("x y", "00ff", f"{world.name} nobody"):
         world.process("n1", TimerFired(f"{TimerKind.MEDIATOR_PROOF} {payer}"))
     assert world.nodes["n1"].agent.probes == before.probes
+
+
+def test_files_go_by_mail_at_a_lower_rate(world):
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=1_000)
+    tx = world.turn("n1")
+
+    def spent(member):
+        count = 0
+        while upload._spend_upload(tx, world.name, member, 32 * 1024):
+            count += 32 * 1024
+        return count
+
+    linked = world.group("n0").me
+    assert spent(world.member) == upload.MAIL_BYTES_MAX and spent(linked) == upload.UPLOAD_BYTES_MAX
+    tx.context = StepContext(world.now + 1_000, world.rng.randbytes)
+    assert spent(world.member) == upload.MAIL_BYTES_PER_S

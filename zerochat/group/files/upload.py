@@ -21,6 +21,9 @@ large file can still chat."""
 STEP_PARTS_MAX = 4
 """Parts that are encrypted in one step, some two milliseconds, so that other members wait for no more."""
 
+MAIL_BYTES_PER_S, MAIL_BYTES_MAX = 64 * 1024, 1 << 20
+"""The same for a member that is reached over a mediator, whose storage is shared."""
+
 
 def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBody) -> None:
     """A member requests parts of a file. Raises RemoteError."""
@@ -48,8 +51,10 @@ def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBo
 def _spend_upload(tx: Transaction, name: str, member: str, size: int) -> bool:
     """Count bytes sent to a member; False when it exceeds its rate limit."""
     one = tx.peer(name, member).rate_limit
+    by_mail = mediator_mail.goes_by_mail(tx, name, member)
+    per_s, most = (MAIL_BYTES_PER_S, MAIL_BYTES_MAX) if by_mail else (UPLOAD_BYTES_PER_S, UPLOAD_BYTES_MAX)
     passed = tx.now - one.given_at if tx.now >= one.given_at else 1_000  # a clock may have been set back
-    room = min(UPLOAD_BYTES_MAX, one.given + passed * UPLOAD_BYTES_PER_S // 1000)
+    room = min(most, one.given + passed * per_s // 1000)
     if room < size:
         return False
     tx.update_peer(name, member, rate_limit=replace(one, given=room - size, given_at=tx.now))

@@ -296,7 +296,10 @@ def post(
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return None
-    if mediator_proof.spend(tx, route, len(wrapped)):
+    if not mediator_proof.spend(tx, payer, route, len(wrapped)):
+        tx.emit(Measure("dropped", "MailRate"))  # retransmission follows
+        return None
+    if mediator_proof.is_due(tx, route):
         mediator_proof.begin(tx, payer, [(route, nearest)])
     tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks, nearest=nearest))
     return kept if asks else None

@@ -16,7 +16,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from zerochat.crypto.keys import PublicKey
-from zerochat.didcomm.address_kinds import AddressKind
+from zerochat.didcomm.address_kinds import AddressKind, authority
 from zerochat.didcomm.did import Document, Identity, new_peer2, resolve, same_did, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
@@ -26,7 +26,7 @@ from zerochat.errors import Refused, RemoteError, Unauthentic
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, WebPost
 from zerochat.group.links.relationship import own_keys
-from zerochat.group.state.external import HeldEnvelope, MediatorProbe, MediatorProof, ProbeRecord
+from zerochat.group.state.external import HeldEnvelope, MailedBytes, MediatorProbe, MediatorProof, ProbeRecord
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 
@@ -46,6 +46,10 @@ RETRY = Backoff(10_000, 3_600_000)
 """Exponential backoff of the probes for a peer whose addresses have never proved themselves."""
 RETRY_KNOWN = Backoff(2_000, 60_000)
 """And for one with an address that had: its mediator may have restarted."""
+MAIL_BYTES_PER_S, MAIL_BYTES_MAX = 256 * 1024, 8 << 20
+"""Sustained rate and burst of mail for one peer, to proved addresses."""
+HOST_BYTES_PER_S, HOST_BYTES_MAX = 2 << 20, 32 << 20
+"""And of all mail to one host, except to our own mediator."""
 RECORDS_MAX, PROOFS_MAX = 512, 512
 HELD_MAX, HELD_BYTES_MAX = 4, 64 * 1024
 """Envelopes that wait with a probe, of peers that are not retransmitted to."""
@@ -67,15 +71,30 @@ def is_proved(tx: Transaction, route: Route) -> bool:
     return proof is not None and tx.now < proof.until <= tx.now + PROOF_MS and proof.bytes > 0
 
 
-def spend(tx: Transaction, route: Route, size: int) -> bool:
-    """Count bytes that go to a proved address; whether it is time to renew the proof."""
-    name = _way(route)
+def spend(tx: Transaction, payer: str, route: Route, size: int) -> bool:
+    """Count bytes for a peer that go to a proved address; False when either has got its share for now."""
+    name, record = _way(route), _record(tx, payer)
+    mailed = record.mailed.decayed(tx.now, MAIL_BYTES_PER_S)
+    if mailed.bytes + size > MAIL_BYTES_MAX:
+        return False
     proof = tx.agent.mediator_proofs.get(name)
-    if proof is None:
-        return False  # our own mediator
-    proof = replace(proof, bytes=proof.bytes - size)
-    tx.update_agent(mediator_proofs={**tx.agent.mediator_proofs, name: proof})
-    return proof.bytes < PROOF_BYTES // 2 or proof.until < tx.now + PROOF_MS // 2
+    if proof is not None:  # else it is our own mediator
+        host = authority(route.uri)
+        proofs = tx.agent.mediator_proofs.items()
+        there = [one for key, one in proofs if authority(key.partition(" ")[0]) == host]
+        if sum(one.mailed.decayed(tx.now, HOST_BYTES_PER_S).bytes for one in there) + size > HOST_BYTES_MAX:
+            return False
+        at_host = proof.mailed.decayed(tx.now, HOST_BYTES_PER_S)
+        proof = replace(proof, bytes=proof.bytes - size, mailed=replace(at_host, bytes=at_host.bytes + size))
+        tx.update_agent(mediator_proofs={**tx.agent.mediator_proofs, name: proof})
+    _put(tx, payer, replace(record, mailed=replace(mailed, bytes=mailed.bytes + size)))
+    return True
+
+
+def is_due(tx: Transaction, route: Route) -> bool:
+    """Whether it is time to renew the proof of a route."""
+    proof = tx.agent.mediator_proofs.get(_way(route))
+    return proof is not None and (proof.bytes < PROOF_BYTES // 2 or proof.until < tx.now + PROOF_MS // 2)
 
 
 # --- probing --------------------------------------------------------------------------------------------------------
@@ -193,7 +212,8 @@ def receive_answer(tx: Transaction, payer: str, envelope: bytes) -> tuple[HeldEn
     proofs = {name: one for name, one in tx.agent.mediator_proofs.items() if name != probe.way}
     while len(proofs) >= PROOFS_MAX:
         del proofs[min(proofs, key=lambda name: proofs[name].until)]
-    proof = MediatorProof(tx.now + PROOF_MS, PROOF_BYTES)
+    before = tx.agent.mediator_proofs.get(probe.way)
+    proof = MediatorProof(tx.now + PROOF_MS, PROOF_BYTES, before.mailed if before is not None else MailedBytes())
     tx.update_agent(mediator_proofs={**proofs, probe.way: proof})
     _put(tx, payer, replace(_record(tx, payer), open=None, tries=0, until=0))
     tx.set_timer(TimerKind.WEB_RETRY, probe.route.uri, 1)
@@ -217,7 +237,7 @@ def handle_failure(tx: Transaction, uri: str) -> bool:
         name for name, one in tx.agent.mediator_proofs.items() if name.partition(" ")[0] == uri and one.until > tx.now
     ]
     if withdrawn:
-        ended = dict.fromkeys(withdrawn, MediatorProof(tx.now, 0))
+        ended = {name: replace(tx.agent.mediator_proofs[name], until=tx.now, bytes=0) for name in withdrawn}
         tx.update_agent(mediator_proofs={**tx.agent.mediator_proofs, **ended})
     return bool(failed) and not withdrawn
 

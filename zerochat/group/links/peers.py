@@ -9,7 +9,7 @@ from zerochat.errors import Malformed
 from zerochat.group.effects import AllowClient, Dial, Disconnect, Notify, RevokeClient
 from zerochat.group.event_log.event import REMOVE
 from zerochat.group.files import download
-from zerochat.group.links import hosts, mailboxes, mediator_receipts, outbox, pairing
+from zerochat.group.links import hosts, mailboxes, mediator_receipts, outbox, pairing, rate_limits
 from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, seek, send
 from zerochat.group.links.relationship import pack_end
@@ -111,7 +111,7 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
         return
     before = reach_of_member(group, member)
     reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes)
-    if reach != before:
+    if reach != before and rate_limits.spend_move(tx, name, member):
         tx.update_peer(name, member, reach=reach, reach_at=body.at)
         if routes != before.routes:
             mediator_receipts.invalidate(tx, name, member)

@@ -36,6 +36,10 @@ STATEMENTS_MAX, STATEMENT_INTERVAL_MS = 20, 5 * 60_000
 """Subscription requests and answers that a member may cause at once, and one more after each interval: up to three
 signed statements are stored for each. A pair of members takes two, and one or two more when one has lost a key."""
 
+MOVES_MAX, MOVE_INTERVAL_MS = 30, 60_000
+"""Changes of a member's addresses at once, and one more after each interval. A restart of an agent behind a mediator
+takes two; every `sync` repeats the last one."""
+
 
 class TooMuchWork(Refused):
     """A member has caused more work than it may for now; the rest of its message was dropped."""
@@ -126,15 +130,27 @@ def _work_left(tx: Transaction, one: RateLimit) -> int:
 def spend_statement(tx: Transaction, name: str, member: str) -> bool:
     """Count a subscription request or answer that a member has caused; False: it exceeds the limit."""
     one = tx.peer(name, member).rate_limit
-    passed = max(0, tx.now - one.statements_at)
-    more = passed // STATEMENT_INTERVAL_MS
-    left = min(STATEMENTS_MAX, one.statements + more)
-    if left > 0 or tx.now < one.statements_at:  # a clock may have been set back
-        on_time = left < STATEMENTS_MAX and tx.now >= one.statements_at
-        at = one.statements_at + more * STATEMENT_INTERVAL_MS if on_time else tx.now
-        spent = replace(one, statements=max(0, left - 1), statements_at=at)
-        tx.update_peer(name, member, rate_limit=spent)
+    left, at = _refilled(tx, one.statements, one.statements_at, STATEMENTS_MAX, STATEMENT_INTERVAL_MS)
+    if left > 0 or tx.now < one.statements_at:
+        tx.update_peer(name, member, rate_limit=replace(one, statements=max(0, left - 1), statements_at=at))
     return left > 0
+
+
+def spend_move(tx: Transaction, name: str, member: str) -> bool:
+    """Count a change of a member's addresses; False: it exceeds the limit, and counts when it is repeated later."""
+    one = tx.peer(name, member).rate_limit
+    left, at = _refilled(tx, one.moves, one.moves_at, MOVES_MAX, MOVE_INTERVAL_MS)
+    if left > 0 or tx.now < one.moves_at:
+        tx.update_peer(name, member, rate_limit=replace(one, moves=max(0, left - 1), moves_at=at))
+    return left > 0
+
+
+def _refilled(tx: Transaction, left: int, at: int, most: int, interval_ms: int) -> tuple[int, int]:
+    """A bucket that gets one more after each interval, and the time that its last interval began."""
+    more = max(0, tx.now - at) // interval_ms
+    left = min(most, left + more)
+    on_time = left < most and tx.now >= at  # a clock may have been set back
+    return left, at + more * interval_ms if on_time else tx.now
 
 
 def spend_join_envelope(tx: Transaction, link: bytes, size: int) -> bool:

@@ -90,6 +90,17 @@ class EndpointFailure(Struct, frozen=True):
     """Do not use it before this time, UTC ms."""
 
 
+class MailedBytes(Struct, frozen=True):
+    """The bytes in a leaky bucket, as of the time `at` (UTC ms)."""
+
+    bytes: int = 0
+    at: int = 0
+
+    def decayed(self, now: int, per_s: int) -> "MailedBytes":
+        """The bucket now (UTC ms), which leaks so many bytes a second."""
+        return MailedBytes(max(0, self.bytes - max(0, now - self.at) * per_s // 1000), now)
+
+
 class MediatorProof(Struct, frozen=True):
     """A mediator has proved that an address is its own (`links/mediator_proof.py`)."""
 
@@ -97,6 +108,8 @@ class MediatorProof(Struct, frozen=True):
     """When the proof ends, UTC ms; in the past: the address has failed since, or has not answered again."""
     bytes: int
     """The bytes that may still be posted there under this proof."""
+    mailed: MailedBytes = MailedBytes()
+    """What was posted there."""
 
 
 class HeldEnvelope(Redacted, frozen=True):
@@ -126,7 +139,7 @@ class MediatorProbe(Struct, frozen=True):
 
 
 class ProbeRecord(Struct, frozen=True):
-    """The probes for one peer: its token bucket of unproved bytes, and its backoff."""
+    """The mail for one peer: the token bucket of unproved bytes, the backoff of its probes, and what was posted."""
 
     room: int
     """The bytes left at the time `at` (UTC ms)."""
@@ -136,6 +149,8 @@ class ProbeRecord(Struct, frozen=True):
     until: int = 0
     """Do not probe before this time, UTC ms."""
     open: MediatorProbe | None = None
+    mailed: MailedBytes = MailedBytes()
+    """What was posted for this peer to proved addresses."""
 
 
 class AwaitedReceipt(Struct, frozen=True):

@@ -28,6 +28,9 @@ class RateLimit(Struct, frozen=True, eq=False):
     statements: int = 0
     statements_at: int = 0
     """The signed statements that it may still cause, and when that was computed."""
+    moves: int = 0
+    moves_at: int = 0
+    """The changes of its addresses that count, and when that was computed."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RateLimit)
