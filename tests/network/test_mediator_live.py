@@ -20,7 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 from zerochat.agent.mediator import loop
-from zerochat.agent.mediator.identity import BadPublicUri, BehindAnother, MediatorMoved, public_uri
+from zerochat.agent.mediator.identity import BadPublicUri, BehindAnother, MediatorMoved, nearest_relay, public_uri
 from zerochat.agent.mediator.loop import Service, ServiceOptions
 from zerochat.agent.mediator.mixing import BadMixLink, MixPeers
 from zerochat.agent.mediator.pairwise_dids import service as service_at
@@ -31,6 +31,7 @@ from zerochat.agent.storage.database import DiskFull
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import ProfileOwned, create_profile, unlock
 from zerochat.crypto.keys import SecretKey
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
@@ -39,7 +40,7 @@ from zerochat.didcomm.protocols import mediation_client, oob_read, oob_write, pi
 from zerochat.didcomm.protocols.mediation_client import MediationState, MediationStep
 from zerochat.didcomm.protocols.mixing import Mix
 from zerochat.didcomm.rotation import verify_from_prior
-from zerochat.didcomm.service import deliverables, routes
+from zerochat.didcomm.service import Route, deliverables, routes
 
 random = Random(11).randbytes
 V2 = PACKERS["didcomm/v2"]
@@ -497,6 +498,46 @@ def test_detours_between_mediators(start, people, tmp_path):
     sender.send(bob.mailbox, "the long way", mix=Mix(1.0))
     until(lambda: bob.got == ["the long way"], bob.step, sender.step)
     assert main.service.mediator.counts["detoured"] == 1 == away.service.mediator.counts["relayed"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        *((f"http://{host}:80", AddressKind.PUBLIC) for host in ("8.8.8.8", "relay.example.org", "[2606:4700::1]")),
+        *((f"http://{host}", AddressKind.PRIVATE) for host in ("10.0.0.1", "relay.lan", "relay", "100.64.0.1")),
+        *((f"http://{host}", AddressKind.LOOPBACK) for host in ("127.0.0.1", "[::1]", "localhost", "a.localhost.")),
+    ],
+)
+def test_a_mediator_relays_to_addresses_of_its_own_kind(uri, kind):
+    assert nearest_relay(uri) == kind
+
+
+@pytest.mark.parametrize("near", [AddressKind.PUBLIC, AddressKind.LOOPBACK])
+def test_a_recipient_cannot_have_posts_sent_nearby(start, people, home, near):
+    """A recipient registers any DID, and its address gets what strangers write to it."""
+    running = start(ServiceOptions("127.0.0.1", relay_near=near))
+    running.service._nearest = near  # its own address is on this machine
+    with socket.create_server(("127.0.0.1", 0)) as bystander:
+        bystander.settimeout(0.01)
+        bob, sender = Recipient(running.link), Sender()
+        people += [bob, sender]
+        endpoint = {"uri": f"http://127.0.0.1:{bystander.getsockname()[1]}/path", "accept": ["didcomm/v2"]}
+        target = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
+        bob.state = mediation_client.set_dids(bob.state, [target.did], random).state
+        until(lambda: bool(bob.state.registered), bob.step)
+        letter = sender.wrapped(target, "any")[1]
+        to = Route(http_and_ws(bob.did)[0], (bob.did,), (), "final")
+        sender._post(to.uri, routing.wrap(letter, to, target.did, resolve=resolve, random=random))
+        counts, connections = running.service.mediator.counts, []
+
+        def accepted(wait_s):
+            with suppress(TimeoutError):
+                connections.append(bystander.accept())
+
+        until(lambda: bool(counts["unsent"] or connections), sender.step, accepted)
+        assert counts["relayed"] == 1 and bool(connections) == (near is AddressKind.LOOPBACK)
+        for connection, _ in connections:
+            connection.close()
 
 
 class Process:

@@ -38,6 +38,7 @@ from zerochat.agent.network.web.events import ENCRYPTED
 from zerochat.agent.network.web.limits import Limits as WebLimits
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey, lock_profile
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.protocols import short_links
 from zerochat.errors import LocalError, RemoteError
 
@@ -74,6 +75,8 @@ class ServiceOptions(Struct, frozen=True):
     behind: str | None = None
     """Invitation of the upstream mediator."""
     noise_chance: float = 0.0
+    relay_near: AddressKind = AddressKind.PUBLIC
+    """The nearest kind of address that messages are relayed to, where the mediator's own is not as near."""
     tls: tuple[str, str] | None = None
     socks: str | None = None
     ca_file: str | None = None
@@ -143,7 +146,7 @@ class Service:
         listen = options.listen if port and options.listen else f"{_literal(host)}:{last_port(self._store)}"
         known = self._store.meta_get("uri")
         home = known.decode() if known is not None else options.public_uri or f"http://{_literal(own_address(host))}"
-        self._nearest = nearest_relay(home)
+        self._nearest = max(options.relay_near, nearest_relay(home))
         self._web = Web(
             listen,
             tls=options.tls,

@@ -65,6 +65,7 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
     parser.add_argument("--certificate", metavar="FILE", help="PEM certificate chain, for https and wss")
     parser.add_argument("--key", metavar="FILE", help="private key of the certificate")
     _add_routing(parser)
+    _add_relaying(parser)
     _add_limits(parser)
 
 
@@ -89,6 +90,15 @@ def _add_routing(parser: Parser) -> None:
         default=0.0,
         metavar="P",
         help="probability, 0 to 1, that a detoured message is padded (default: as its sender asks)",
+    )
+
+
+def _add_relaying(parser: Parser) -> None:
+    parser.add_argument(
+        "--relay-near",
+        choices=("private", "loopback"),
+        help="also relay to recipients at private addresses, or on this machine (default: at addresses of the"
+        " mediator's own kind and farther)",
     )
 
 
@@ -167,6 +177,7 @@ def _configuration(options: Options, paths: "ProfilePaths") -> "ServiceOptions":
     from zerochat.agent.mediator.mixing import parse_mediator_invitation
     from zerochat.agent.network.addresses import BadAddress, parse_listen
     from zerochat.agent.settings.reader import load_settings
+    from zerochat.didcomm.address_kinds import AddressKind
 
     if (options.certificate is None) != (options.key is None):
         raise KeyOrCertificateMissing
@@ -191,6 +202,7 @@ def _configuration(options: Options, paths: "ProfilePaths") -> "ServiceOptions":
         mix_with=tuple(options.mix_with),
         behind=options.behind,
         noise_chance=options.noise,
+        relay_near=AddressKind[(options.relay_near or "public").upper()],
         tls=tls,
         socks=settings.socks,
         ca_file=settings.web_authorities,
