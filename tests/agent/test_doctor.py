@@ -23,7 +23,7 @@ from zerochat.agent.doctor import CHECKS, CheckContext, run_checks
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.cli import main
-from zerochat.rpc import Completeness, GapInfo
+from zerochat.rpc import Completeness, GapInfo, HeldMail
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_healthy_profile_passes_and_leaves_no_trace(home, tmp_path):
     found = checked(home)
     assert list(reversed(found)) == list(CHECKS)
     others = {name: state for name, (state, _, _) in found.items() if state != "ok"}
-    assert others == dict.fromkeys(["memory", "reach", "clock", "quota"], "skip")
+    assert others == dict.fromkeys(["memory", "reach", "mail", "clock", "quota"], "skip")
     after = sorted((path, path.stat().st_mtime_ns) for path in home.data.rglob("*") if path.name != "lock")
     assert after == before
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
@@ -335,6 +335,23 @@ def test_an_unreachable_address_is_found(home, fake_agent):
         fake_agent(path=home.socket, get_status=lambda _: STATUS.__class__(**{**as_struct(STATUS), "pair": where}))
         state, text, remedy = checked(home, "reach")["reach"]
     assert state == "fail" and where in text and "firewall" in remedy
+
+
+@pytest.mark.parametrize(
+    ("why", "said"), [("near", "nearer than"), ("failed", "just failed"), ("unproved", "not answered")]
+)
+def test_held_mail_is_shown(home, fake_agent, tmp_path, why, said):
+    held = [HeldMail("g", f"Bob\x1b{number}", "http://127.0.0.1:1/", why) for number in range(7)]
+    fake_agent(path=home.socket, get_status=lambda _: STATUS.__class__(**{**as_struct(STATUS), "held_mail": held}))
+    state, _, _ = checked(home, "mail")["mail"]
+    assert state == "warn"
+    environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path / "h"), "ZEROCHAT_PROFILE": "alice"}
+    _, out, _ = doctor(environment, "mail")
+    assert said in out and "2 further members" in out and "\x1b" not in out
+    done = subprocess.run(
+        [sys.executable, "-m", "zerochat", "status"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "held mail" in done.stdout and "\x1b" not in done.stdout
 
 
 def test_the_versions_that_are_needed_are_those_of_the_package():

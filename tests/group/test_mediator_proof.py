@@ -1,9 +1,12 @@
 """Mediators that members name: nothing but probes goes to an address before the mediator there has answered."""
 
+from types import SimpleNamespace
+
 import pytest
 from msgspec.structs import replace
 
 from tests.support.mediated_world import Behind
+from zerochat.agent.views.held_mail import held_mail
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
@@ -108,6 +111,25 @@ def test_changing_paths_spend_one_budget(world):
     print(len(probes), max(probes))
     charged = sum(probes) + mediator_proof.HEADER_BYTES * len(probes)
     assert charged <= mediator_proof.PROBE_BYTES_MAX + mediator_proof.PROBE_BYTES_PER_HOUR
+
+
+def test_held_mail_is_listed_with_its_reason(world, monkeypatch):
+    monkeypatch.setattr("zerochat.agent.views.held_mail.time", SimpleNamespace(time=lambda: world.now / 1000))
+
+    def listed():
+        return [(one.member, one.uri, one.why) for one in held_mail(world.nodes["n1"].agent)]
+
+    assert not listed(), "its mediator is ours, too"
+    world.announce(("http://bystander.example/", (KEY, world.box)))
+    assert listed() == [("n2", "http://bystander.example/", "unproved")]
+    world.announce(("http://127.0.0.1/", (KEY, world.box)))
+    assert listed() == [("n2", "http://127.0.0.1/", "near")]
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=60_000)
+    assert not listed()
+    world.process("n1", WebPostFailed(other.http))
+    assert listed() == [("n2", other.http, "failed")]
 
 
 def test_one_probe_at_a_time(world):

@@ -10,6 +10,7 @@ from zerochat.agent.service import memory_protection
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.attention import Attention
 from zerochat.agent.views.connections import is_hidden, mediators
+from zerochat.agent.views.held_mail import held_mail
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.state import Agent
 from zerochat.group.sync import stale_profile
@@ -52,6 +53,7 @@ class StatusReport:
             mediators=mediators(agent),
             replaced_ports=list(self.attention.replaced),
             shares=["typing"] * agent.indicators.typing + ["read"] * agent.indicators.read_receipts,
+            held_mail=held_mail(agent),
             memory_locked=self.memory_locked,
             dumpable=self.dumpable,
         )

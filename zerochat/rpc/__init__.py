@@ -216,7 +216,17 @@ from zerochat.rpc.proofs import (
 )
 from zerochat.rpc.search import Found, Hit, SearchParams
 from zerochat.rpc.settings import ChangeSettingParams, SettingInfo
-from zerochat.rpc.status import BackupCopy, BackupProgress, Hello, HelloParams, NoParams, ReplacedPort, Status
+from zerochat.rpc.status import (
+    BackupCopy,
+    BackupProgress,
+    HeldMail,
+    HeldWhy,
+    Hello,
+    HelloParams,
+    NoParams,
+    ReplacedPort,
+    Status,
+)
 from zerochat.rpc.subscriptions import (
     ITEM_TYPES,
     AcknowledgeParams,
@@ -332,6 +342,8 @@ __all__ = [
     "GroupInfo",
     "GroupParams",
     "GroupState",
+    "HeldMail",
+    "HeldWhy",
     "Hello",
     "HelloParams",
     "History",

@@ -1,5 +1,7 @@
 """The agent: handshake, status and backup."""
 
+from typing import Literal, TypeAlias
+
 from msgspec import Struct, field
 
 from zerochat.rpc.connections import ConnectionInfo
@@ -12,6 +14,21 @@ class ReplacedPort(Struct, frozen=True):
 
     port: int
     by: int
+
+
+HeldWhy: TypeAlias = Literal["unproved", "failed", "near"]
+"""Why nothing is posted to a member's mediator: it has not answered a probe, it failed just now, or its address is
+nearer than it may be."""
+
+
+class HeldMail(Struct, frozen=True):
+    """A member for which nothing can be sent now, as it is not connected and its mediator does not count."""
+
+    group: str
+    member: str
+    """Its display name."""
+    uri: str
+    why: HeldWhy
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -46,6 +63,8 @@ class Status(Struct, frozen=True, kw_only=True):
     mentions: int = 0
     """The number of unread mentions in all groups."""
     replaced_ports: list[ReplacedPort] = field(default_factory=list)
+    held_mail: list[HeldMail] = field(default_factory=list)
+    """The members whose mail waits, at most 100."""
     memory_locked: bool = False
     """The system cannot move the agent's memory to swap."""
     dumpable: bool = True

@@ -46,6 +46,7 @@ CHECKS: Final[Mapping[str, Callable[[CheckContext], Findings]]] = {
     "journal": journal_checks.check_journal,
     "ports": journal_checks.check_ports,
     "reach": network_checks.check_reach,
+    "mail": network_checks.check_mail,
     "clock": network_checks.check_clock,
     "quota": network_checks.check_quota,
 }

@@ -2,13 +2,29 @@
 
 import ipaddress
 import socket
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from zerochat.agent.doctor.findings import CheckContext, Findings, State
+from zerochat.rpc import HeldWhy
 
 REACH_S: Final = 2.0
 """Timeout of a connection to an own address."""
+HELD: Final[Mapping[HeldWhy, tuple[str, str]]] = {
+    "near": (
+        "is nearer than this agent's own address",
+        "If you trust the members of this group, set network.near_mediators.",
+    ),
+    "failed": ("has just failed", "It is tried again within a minute."),
+    "unproved": (
+        "has not answered as the mediator that it should be",
+        "It is tried again; the member may have to choose another mediator.",
+    ),
+}
+"""Why mail waits, and what to do."""
+HELD_SHOWN: Final = 5
+"""Members whose waiting mail is listed."""
 AHEAD_MS_FINE, AHEAD_MS_MAX = 30_000, 5 * 60 * 1000
 """Tolerated clock difference, and the one from which events are rejected (`group/event_log/lamport.py`)."""
 
@@ -71,6 +87,22 @@ def _nearness(host: str) -> str:
     except ValueError:
         return "world"
     return "machine" if address.is_loopback else "network" if address.is_private or address.is_link_local else "world"
+
+
+def check_mail(context: CheckContext) -> Findings:
+    """Whether the mediators of other members count."""
+    if context.status is None:
+        yield "skip", "No agent runs, so mail to other members cannot be checked.", ""
+        return
+    held = context.status.held_mail
+    for one in held[:HELD_SHOWN]:
+        why, remedy = HELD[one.why]
+        yield "warn", f"Mail for {one.member} waits: {one.uri} {why}.", remedy
+    if len(held) > HELD_SHOWN:
+        remedy = "`zerochat status --format json` lists up to 100 of them."
+        yield "warn", f"Mail for {len(held) - HELD_SHOWN} further members waits.", remedy
+    if not held:
+        yield "ok", "No mail for another member waits for its mediator.", ""
 
 
 def check_clock(context: CheckContext) -> Findings:

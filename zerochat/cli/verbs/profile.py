@@ -241,6 +241,9 @@ def status_lines(status: Status) -> list[str]:
         rows += [("pair address", status.pair), ("queue address", status.queue)]
     rows += [("web", uri) for uri in status.web]
     rows += [("mediator", f"{connection_name(one)}: {mediation_state(one)}") for one in status.mediators]
+    if status.held_mail:
+        names = {name_of(one.member) for one in status.held_mail}
+        rows.append(("held mail", f"for {', '.join(sorted(names))}: see `zerochat doctor mail`"))
     if status.closed:
         rows.append(("closed", "the authenticator has stopped and no new peer can connect: restart the agent"))
     if status.warning:
