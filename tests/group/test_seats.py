@@ -277,14 +277,33 @@ def test_a_crowded_group_is_resolved_anew_and_that_is_charged():
     assert did("new") in view.members and len(view.members) == MEMBERS_MAX
 
 
-def test_revocations_that_depend_on_each_other_are_charged(monkeypatch):
-    """Each member of a chain removes the next one before it sees its own removal: each takes a round."""
+def chain_of_removals():
+    """Each member of a chain removes the next one before it sees its own removal: each takes a round. And the last
+    addition."""
     book = Book(ANYONE, members="s")
     latest, removals = book.heads(), []
     for number in range(40):
         latest = [book.add("s", f"x{number}", [*latest, *removals[number - 9 : number - 8]])]
         if number:
             removals.append(book.remove(f"x{number - 1}", f"x{number}", latest))
+    return book, latest
+
+
+def test_a_past_that_takes_too_long_to_check_is_refused(monkeypatch):
+    book, _ = chain_of_removals()
+    closures, whole = [], EventGraph._closure
+    monkeypatch.setattr(
+        EventGraph, "_closure", lambda self, dead: closures.append(len(self.events)) or whole(self, dead)
+    )
+    monkeypatch.setattr(resolve, "_views", resolve.RecentCache())
+    monkeypatch.setattr(log, "CHECK_WORK_US_MAX", 20_000)
+    with pytest.raises(Refused, match="too long to check"):
+        check_all(book.control.values())
+    assert sum(closures) < 8 * 20_000
+
+
+def test_revocations_that_depend_on_each_other_are_charged(monkeypatch):
+    book, latest = chain_of_removals()
     book.control, _ = extend_control(book.control, book.make("x38", LABEL, {"label": "x"}, latest))
     event = book.make("x39", LABEL, {"label": "y"}, latest)
     charged_us, closures, whole = log_of(book.control).work_us(event), [], EventGraph._closure

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, GENESIS, REMOVE, Event
 from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota
-from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_view
+from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_counted
 from zerochat.group.membership.rights import check_causes, check_genesis, check_right
 from zerochat.group.membership.view import View
 from zerochat.group.membership.void_events import is_revocation
@@ -28,6 +28,8 @@ estimate: where a machine is slower, its share of work per member is larger."""
 CLOSURES_PER_US = 4
 """Revocations that depend on each other take a round each (`EventGraph.closures`), twice: in the event's past and in
 the present."""
+CHECK_WORK_US_MAX = 30_000_000
+"""The most that checking a whole past may take, us: a process that does not respond for longer is ended."""
 
 
 class MembershipLog:
@@ -41,7 +43,9 @@ class MembershipLog:
         self._revocations: set[str] = set()
         self._latest = (0, "")
         self._builder: ViewBuilder | None = None
-        self._closures, self._crowded = 0, False
+        self._closures = 0
+        """The most that resolving the present or a past has taken."""
+        self._crowded = False
         """Of the last view that was resolved anew."""
         self.size = 0
         for _, event in in_order(control):
@@ -65,7 +69,9 @@ class MembershipLog:
             check_right(event, self._present().current, self.control)
         else:
             past = {name: self.control[name] for name in ancestors(self.control, event.deps)}
-            check_right(event, resolve_view(past), past)
+            view, closures = resolve_counted(past)
+            self._closures = max(self._closures, closures)
+            check_right(event, view, past)
 
     def extend(self, event: Event, control: dict[str, Event]) -> None:
         """Add a checked event; `control` has it, and otherwise the same events as before."""
@@ -88,7 +94,8 @@ class MembershipLog:
     def _present(self) -> ViewBuilder:
         if self._builder is None:
             self._builder = ViewBuilder.of(self.control)
-            self._closures, self._crowded = self._builder.closures, self._builder.crowded
+            self._closures = max(self._closures, self._builder.closures)
+            self._crowded = self._builder.crowded
         return self._builder
 
     def _is_harmless(self, event: Event, past: Collection[str] | None) -> bool:
@@ -148,8 +155,11 @@ def extend_control(control: dict[str, Event], event: Event) -> tuple[dict[str, E
 def check_all(events: Iterable[Event]) -> dict[str, Event]:
     """Check a whole past at once, causes first; returns it by id. Raises Unauthentic, Malformed or Refused."""
     control: dict[str, Event] = {}
-    log = MembershipLog(control)
+    log, work_us = MembershipLog(control), 0
     for event in events:
+        work_us += log.work_us(event)
+        if work_us > CHECK_WORK_US_MAX:
+            raise Refused(why="membership events that take too long to check")
         log.check(event)
         control[event.id] = event
         log.extend(event, control)

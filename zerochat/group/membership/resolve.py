@@ -121,15 +121,25 @@ def _added_member(event: Event) -> Member:
     )
 
 
-_views: RecentCache[tuple[str, ...], View] = RecentCache()
-"""By heads: ids are hashes that cover the causes, so the heads determine the view."""
+_views: RecentCache[tuple[str, ...], tuple[View, int]] = RecentCache()
+"""By heads: ids are hashes that cover the causes, so the heads determine the view. And the closures that it took."""
 
 
 def resolve_view(control: Mapping[str, Event]) -> View:
     """The view of a causally closed set of valid membership events (`check_control`). Raises Refused without a genesis
     event."""
+    return resolve_counted(control)[0]
+
+
+def resolve_counted(control: Mapping[str, Event]) -> tuple[View, int]:
+    """The same with the number of closures that it takes (`EventGraph.closures`)."""
     heads = heads_of(control)
-    return _views.get(heads, lambda: ViewBuilder.of(control).view(heads))
+
+    def resolve() -> tuple[View, int]:
+        builder = ViewBuilder.of(control)
+        return builder.view(heads), builder.closures
+
+    return _views.get(heads, resolve)
 
 
 def voters_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
