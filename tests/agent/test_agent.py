@@ -18,7 +18,7 @@ from tests.support.agents import DEADLINE_S, meet
 from zerochat.agent import effects
 from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
-from zerochat.agent.deferred_inputs import DeferredConnectivity
+from zerochat.agent.deferred_inputs import RETRY_MS, DeferredConnectivity
 from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.fair_queue import FairQueue
 from zerochat.agent.input_sources import source_of
@@ -36,7 +36,7 @@ from zerochat.demo import run_script
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed
 from zerochat.group.effects import QueryTlog, ReadHistory, ReadOwnEvents
-from zerochat.group.inputs import HistoryRead, LinkDown, Received, TimerFired, WebReceived, WebSocketUp
+from zerochat.group.inputs import HistoryRead, LinkDown, LinkUp, Received, TimerFired, WebReceived, WebSocketUp
 from zerochat.group.tlog.queries import ExtensionQuery
 from zerochat.rpc import Event
 
@@ -419,3 +419,17 @@ def test_sources_of_inputs():
     own = [read("gone"), TimerFired("x")]
     web = [WebReceived(b""), WebSocketUp("wss://m")]
     assert [source_of(agent, each) for each in (*link, *own, *web)] == [b"link"] * 3 + ["own"] * 2 + ["web"] * 2
+
+
+def test_a_change_in_the_queue_is_newer_than_a_deferred_one(monkeypatch):
+    """A link came up in a batch that was rolled back, and went down before the queue was served again."""
+    now = [100.0]
+    for clock in ("monotonic", "thread_time"):
+        monkeypatch.setattr(time, clock, lambda: now[0])
+    transport = SimpleNamespace(poll=lambda *_: ([], []))
+    loop, committed = turning_loop(now, lambda each: 0, transport=transport)
+    loop.deferred.put(LinkUp(b"link"))
+    loop._put([LinkDown(b"link")])
+    loop._process([])
+    now[0] += RETRY_MS
+    assert LinkDown(b"link") in committed[0] and loop.deferred.pop_due(now[0]) == []

@@ -22,6 +22,11 @@ class DeferredConnectivity:
     def put(self, change: Connectivity) -> None:
         self._waiting[_link_of(change)] = time.monotonic() + RETRY_MS / 1000, change
 
+    def supersede(self, newer: Input) -> None:
+        """Forget a waiting change of the link that this input changes: it was in the queue, and is newer."""
+        if isinstance(newer, LinkUp | LinkDown | WebSocketUp | WebSocketDown):
+            self._waiting.pop(_link_of(newer), None)
+
     def replace_older(self, inputs: Iterable[Input]) -> Iterator[Input]:
         """The inputs without the changes of links that have an older change waiting: they take its place."""
         for each in inputs:

@@ -316,7 +316,9 @@ class AgentLoop:
             source = self._queue.next_source()
             if source != OWN and len(taken) > 1 and taken.get(source, 0.0) >= SHARE_S:
                 return
-            yield self._queue.take()
+            each = self._queue.take()
+            self.deferred.supersede(each)
+            yield each
             before, now, used = used, time.monotonic(), time.thread_time()
             self._queue.charge(source, used - before)
             taken[source] = taken.get(source, 0.0) + used - before
