@@ -15,8 +15,8 @@ from tests.support.tui_pilot import scene, weekend
 from zerochat.agent.views.events import is_void
 from zerochat.cli.event_text import EventText
 from zerochat.group.event_log.event import load_event
-from zerochat.group.inputs import ChangeLabel, ChangeRole, RemoveMember
-from zerochat.group.membership import Member, validity_changes
+from zerochat.group.inputs import ChangeLabel, ChangeRole, CreateGroup, RemoveMember
+from zerochat.group.membership import Member, Policy, validity_changes
 from zerochat.group.notifications import ValidityChanged
 from zerochat.presentation import delivery
 from zerochat.rpc import History, MessageChanged, ValidityNotification
@@ -112,6 +112,23 @@ def test_a_removed_members_last_posts_are_invalid():
         assert told(world, name) == [(0, 1, False)] and shown(world, name) == {"still here": True}, name
 
 
+@pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key"])
+@pytest.mark.parametrize("voters", [("n0", "n1"), ("n1", "n0")])
+def test_posts_that_the_voters_have_count_after_a_removal(voters, keys):
+    world = Heard(3)
+    world.id = world.run_command("n0", CreateGroup("walkers", "n0", world.envelope, keys, Policy())).result.group
+    world.bring_in("n1", "n2")
+    world.run(for_ms=20_000)
+    world.post("n2", "known to all")
+    world.run(for_ms=1_000)
+    for name in voters:
+        world.run_command(name, RemoveMember(world.id, world.did("n2")))
+        world.run(for_ms=1_000)
+    for name in voters:
+        assert world.did("n2") not in world.nodes[name].agent.groups[world.id].view.members
+        assert shown(world, name) == {"known to all": False}
+
+
 def test_a_membership_event_is_never_void():
     world = Heard(3, RULES)
     world.bring_in("n1", "n2")
@@ -205,13 +222,13 @@ def test_the_validity_sentences():
     def said(**changes: Any) -> str:
         return delivery.notification_sentence(replace(news, **changes), str, str)
 
-    note = delivery.VOID_NOTE
-    assert said() == f"The last events of bob here do not count: the author was made a reader before them. {note}"
+    note, known = delivery.VOID_NOTE, "they were known to have reached others"
+    assert said() == f"The last events of bob here do not count: the author was made a reader before {known}. {note}"
     assert (
         said(author_removed=True)
-        == f"The last events of bob here do not count: the author was removed before them. {note}"
+        == f"The last events of bob here do not count: the author was removed before {known}. {note}"
     )
-    assert said(mine=True) == f"Your last events here do not count: you were made a reader before them. {note}"
+    assert said(mine=True) == f"Your last events here do not count: you were made a reader before {known}. {note}"
     assert said(valid=True) == "The last events of bob here count after all."
     assert said(valid=True, mine=True) == "Your last events here count after all."
 

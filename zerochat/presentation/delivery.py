@@ -133,7 +133,7 @@ def notification_sentence(item: LogNotification, name: Name, clock: Clock) -> st
             whose = "Your last events here do" if item.mine else f"The last events of {name(item.nick)} here do"
             became = "removed" if item.author_removed else "made a reader"
             who = "you were" if item.mine else "the author was"
-            return f"{whose} not count: {who} {became} before them. {VOID_NOTE}"
+            return f"{whose} not count: {who} {became} before they were known to have reached others. {VOID_NOTE}"
         case ValidityNotification():
             whose = "Your last events" if item.mine else f"The last events of {name(item.nick)}"
             return f"{whose} here count after all."

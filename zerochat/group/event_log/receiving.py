@@ -25,7 +25,9 @@ POST_WORK_US, READ_WORK_US = 80, 40
 def receive_events(tx: Transaction, name: str, sender: str, body: EventsBody) -> None:
     """Receive events from a member. Raises RemoteError, and then nothing has changed."""
     acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+    before = tx.group(name).view.checksum
     _receive_runs(tx, name, sender, runs_of(body.runs, body.packed))
+    _record_state_after(tx, name, sender, body, before)
 
 
 def receive_status(tx: Transaction, name: str, sender: str, body: StatusBody) -> None:
@@ -35,7 +37,17 @@ def receive_status(tx: Transaction, name: str, sender: str, body: StatusBody) ->
     if body.reach is not None:
         _receive_reach(tx, name, sender, body.reach)
     acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+    before = tx.group(name).view.checksum
     _receive_runs(tx, name, sender, body.runs, posts=False)
+    _record_state_after(tx, name, sender, body, before)
+
+
+def _record_state_after(tx: Transaction, name: str, sender: str, body: EventsBody | StatusBody, before: str) -> None:
+    """The positions in a message refer to the view that its own events may have made, from the one `before`: record
+    them then. So the removal that follows a vote knows how far the voter has the chain."""
+    view = tx.group(name).view
+    if before != view.checksum == body.view and sender in view.members:
+        acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
 
 
 def receive_signed_events(
