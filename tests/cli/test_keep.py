@@ -18,11 +18,40 @@ RULED = replace(HIKERS, policy=PolicyInfo(keep=30 * DAY), keep=30 * DAY)
     ("info", "said"),
     [
         (HIKERS, "Messages here do not disappear."),
-        (RULED, f"Messages here disappear after 30 days, for all members. {keep_rules.COPIES}"),
-        (replace(RULED, keep=DAY, keep_choice=DAY), "after 1 day. Other members may keep them for 30 days."),
-        (replace(HIKERS, keep=DAY), "disappear from this machine after 1 day. Other members may keep theirs."),
+        (
+            RULED,
+            (
+                "Messages here disappear after 30 days, for all members. The shortest of three times counts: group's rule"
+                f" 30 days (counts), choice here none, setting storage.keep none. {keep_rules.COPIES}"
+            ),
+        ),
+        (
+            replace(RULED, keep_choice=60 * DAY, keep_setting=365 * DAY),
+            (
+                "The shortest of three times counts: group's rule 30 days (counts), choice here 60 days (no effect),"
+                f" setting storage.keep 365 days (no effect). {keep_rules.COPIES}"
+            ),
+        ),
+        (
+            replace(RULED, keep=DAY, keep_choice=DAY),
+            (
+                "after 1 day. The shortest of three times counts: group's rule 30 days (no effect), choice here 1 day"
+                " (counts), setting storage.keep none. Other members may keep them for 30 days."
+            ),
+        ),
+        (
+            replace(HIKERS, keep=DAY, keep_setting=DAY),
+            (
+                "disappear from this machine after 1 day. The shortest of three times counts: group's rule none, choice"
+                " here none, setting storage.keep 1 day (counts). Other members may keep theirs."
+            ),
+        ),
+        (
+            replace(HIKERS, accountability="tlog", keep_setting=DAY),
+            "Messages here do not disappear. The group has a transparency log, and keeps its messages as evidence.",
+        ),
     ],
-    ids=["none", "rule", "choice", "setting"],
+    ids=["none", "rule", "choice without effect", "choice", "setting", "tlog"],
 )
 def test_the_rule_that_counts_is_shown(agent, run, info, said):
     agent(list_groups=lambda _: [info])
@@ -37,7 +66,22 @@ def test_a_choice_is_sent_to_the_agent(agent, run, given, keep):
     assert of(crew, "set_retention") == [SetRetentionParams(HIKERS.id, keep)]
 
 
-def test_an_invalid_time_is_refused(agent, run):
+@pytest.mark.parametrize("given", ["soon", "30m", "5s", "1.5h", "1", "0h", "3651d"])
+def test_an_invalid_time_is_refused_with_the_range(agent, run, given):
     crew = agent(list_groups=lambda _: [HIKERS])
-    code, _, err = run(["keep", "hikers", "soon"])
-    assert code == ExitCode.USAGE and "such as 12h, 30d or 4w" in err and of(crew, "set_retention") == []
+    code, _, err = run(["keep", "hikers", given])
+    assert code == ExitCode.USAGE and of(crew, "set_retention") == []
+    assert "hours, days or weeks such as 12h, 30d or 4w, 1 hour to 3,650 days, or forever" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("verb", ["keep", "new"])
+def test_the_help_names_the_range_of_times(run, verb):
+    assert "1 hour to 3,650 days" in " ".join(run([verb, "--help"])[1].split())
+
+
+def test_info_shows_which_time_counts(agent, run):
+    agent(list_groups=lambda _: [replace(RULED, keep_choice=60 * DAY)], list_members=lambda _: [])
+    (line,) = (one for one in run(["info", "hikers"])[1].splitlines() if one.startswith("kept here"))
+    assert line.split(maxsplit=2)[2] == (
+        "30 days: group's rule 30 days (counts), choice here 60 days (no effect), setting storage.keep none"
+    )

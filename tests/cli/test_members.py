@@ -179,6 +179,7 @@ def test_a_retention_rule_is_set_when_a_group_is_created(run, crew, given, keep_
 def test_an_invalid_retention_rule_is_refused(run, crew, given) -> None:
     code, _, err = run(["new", "g", "--keep", given])
     assert code == 2 and "Invalid retention" in err and not of(crew, "create_group")
+    assert "1 hour to 3,650 days" in " ".join(err.split())
 
 
 def test_an_accountable_group_keeps_its_messages(run, crew) -> None:

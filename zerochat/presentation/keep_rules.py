@@ -12,6 +12,8 @@ COPIES: Final = (
     "Others may keep copies: in backups, exports, bots and modified clients, or as pictures of their screens."
 )
 """What no retention rule can prevent."""
+EVIDENCE: Final = "The group has a transparency log, and keeps its messages as evidence."
+"""Why no retention rule applies to an accountable group."""
 _UNITS: Final = {"h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NAMES: Final = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("millisecond", 1))
 _SPAN = re.compile(r"(\d{1,5})([hdw])", re.ASCII)
@@ -28,22 +30,26 @@ def read_keep(text: str) -> int:
     if text == FOREVER:
         return 0
     match = _SPAN.fullmatch(text)
-    if match is None:
-        raise BadKeep(given=ascii(text[:32]), why=f"it is a time such as 12h, 30d or 4w, or `{FOREVER}`")
-    keep_ms = int(match[1]) * _UNITS[match[2]]
-    _check_range(keep_ms, text)
+    keep_ms = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not KEEP_MS_MIN <= keep_ms <= KEEP_MS_MAX:
+        raise BadKeep(given=ascii(text[:32]), why=f"it is {forms_text()}")
     return keep_ms
 
 
 def check_keep(keep_ms: int) -> None:
     """Raise BadKeep for a retention (ms) that no group may have."""
-    if keep_ms:
-        _check_range(keep_ms, f"{keep_ms} ms")
+    if keep_ms and not KEEP_MS_MIN <= keep_ms <= KEEP_MS_MAX:
+        raise BadKeep(given=f"{keep_ms} ms", why=f"it is {range_text()}")
 
 
-def _check_range(keep_ms: int, given: str) -> None:
-    if not KEEP_MS_MIN <= keep_ms <= KEEP_MS_MAX:
-        raise BadKeep(given=given, why=f"it is {span_text(KEEP_MS_MIN)} to {span_text(KEEP_MS_MAX)}")
+def range_text() -> str:
+    """The shortest and the longest retention."""
+    return f"{span_text(KEEP_MS_MIN)} to {span_text(KEEP_MS_MAX)}"
+
+
+def forms_text() -> str:
+    """What a user may type for a retention."""
+    return f"a whole number of hours, days or weeks such as 12h, 30d or 4w, {range_text()}, or {FOREVER}"
 
 
 def span_text(keep_ms: int) -> str:
@@ -57,13 +63,33 @@ def span_text(keep_ms: int) -> str:
 
 
 def state_sentence(info: GroupInfo) -> str:
-    """How long messages of a conversation stay here."""
+    """How long messages of a conversation stay here, and which of the three times that is."""
     if not info.keep:
-        return "Messages here do not disappear."
+        return "Messages here do not disappear." + (f" {EVIDENCE}" if info.accountability == "tlog" else "")
+    which = f"The shortest of three times counts: {times_text(info)}."
     if info.keep == info.policy.keep:
-        return f"Messages here disappear after {span_text(info.keep)}, for all members. {COPIES}"
+        return f"Messages here disappear after {span_text(info.keep)}, for all members. {which} {COPIES}"
     others = f"keep them for {span_text(info.policy.keep)}" if info.policy.keep else "keep theirs"
-    return f"Messages here disappear from this machine after {span_text(info.keep)}. Other members may {others}."
+    return (
+        f"Messages here disappear from this machine after {span_text(info.keep)}. {which} Other members may {others}."
+    )
+
+
+def times_text(info: GroupInfo) -> str:
+    """The three times that may apply, and which of them counts: group's rule 1 hour (counts), choice here 2 days (no
+    effect), setting storage.keep none."""
+    times = (
+        ("group's rule", info.policy.keep),
+        ("choice here", info.keep_choice),
+        ("setting storage.keep", info.keep_setting),
+    )
+    return ", ".join(f"{name} {_effect(keep_ms, info.keep)}" for name, keep_ms in times)
+
+
+def _effect(keep_ms: int, counting_ms: int) -> str:
+    if not keep_ms:
+        return "none"
+    return f"{span_text(keep_ms)} ({'counts' if keep_ms == counting_ms else 'no effect'})"
 
 
 def short_text(info: GroupInfo) -> str:

@@ -138,6 +138,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     0: for ever."""
     keep_choice: int = 0
     """My choice for this conversation; 0: none."""
+    keep_setting: int = 0
+    """My setting `storage.keep`, milliseconds; 0: for ever."""
     role: Role = "writer"
     """My role. A reader cannot send."""
     removed_by: Author | None = None

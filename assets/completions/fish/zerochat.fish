@@ -192,7 +192,7 @@ complete -c zerochat -n '__zerochat_at \' new\'' -l roles -x -a 'flat admins' -d
 complete -c zerochat -n '__zerochat_at \' new\'' -l agreement -x -a 'permissive strict' -d 'if members report different member lists to a new member, warn (permissive) or reject the join (strict) (default: permissive)'
 complete -c zerochat -n '__zerochat_at \' new\'' -l history -x -d 'earlier messages that new members receive: none, all, last:N (or N) for the last N messages, or since:DATE with a date such as 2026-07-01, or 12h, 7d or 2w ago (default: all)'
 complete -c zerochat -n '__zerochat_at \' new\'' -l keepers -x -d 'number of members, the longest-standing ones, that store the history for new members; 0: all (default: 0)'
-complete -c zerochat -n '__zerochat_at \' new\'' -l keep -x -d 'how long messages are kept, such as 12h, 30d or 4w; then all members erase them, though others may keep copies (default: forever)'
+complete -c zerochat -n '__zerochat_at \' new\'' -l keep -x -d 'how long messages are kept: a whole number of hours, days or weeks such as 12h, 30d or 4w, 1 hour to 3,650 days, or forever; then all members erase them, though others may keep copies (default: forever)'
 complete -c zerochat -n '__zerochat_at \' new\'' -l envelope -x -a 'didcomm/v2 didcomm/v1' -d 'message format of the group: DIDComm v2, or Aries RFC 0019 for older agents (default: didcomm/v2)'
 complete -c zerochat -n '__zerochat_at \' info\'' -s h -l help -d 'show this help message and exit'
 complete -c zerochat -n '__zerochat_at \' info\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'default\')'

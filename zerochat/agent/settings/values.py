@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from zerochat.agent.network.addresses import BadAddress, parse_listen, split_address, split_host_port
 from zerochat.errors import Malformed
-from zerochat.presentation.keep_rules import BadKeep, read_keep
+from zerochat.presentation.keep_rules import BadKeep, forms_text, read_keep
 
 Check: TypeAlias = Callable[[object], Any]
 Level: TypeAlias = Literal["none", "mentions", "all"]
@@ -82,7 +82,7 @@ def unknown_setting(name: str, names: Iterable[str]) -> str:
 def keep(value: object) -> str:
     """A retention such as 30d, or `forever`."""
     if not isinstance(value, str):
-        raise ValueError("it must be a time such as 12h, 30d or 4w, or forever")
+        raise ValueError(f"it must be {forms_text()}")
     try:
         read_keep(value)
     except BadKeep as error:

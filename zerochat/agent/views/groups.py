@@ -52,6 +52,7 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         policy=roster.policy_info(group.view.policy),
         keep=retention.keep_ms(agent, group),
         keep_choice=group.retention.choice,
+        keep_setting=agent.keep_ms,
         role=roster.role_of(group, group.me),
         tlog=tlog_status.state(group),
         removed_by=Author(group.removed_by, display_names(group).get(group.removed_by, ""))

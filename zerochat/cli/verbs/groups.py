@@ -22,7 +22,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NotConfirmed, confirmed
 from zerochat.cli.verbs.keep import keep_rule
 from zerochat.limits import MEMBERS_MAX
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, keep_rules
 from zerochat.rpc import GroupInfo, MemberInfo
 from zerochat.terminal_text import printable_line
 
@@ -180,8 +180,8 @@ zerochat new hikers --envelope didcomm/v1
         type=keep_rule,
         default=0,
         metavar="TIME",
-        help="how long messages are kept, such as 12h, 30d or 4w; then all members erase them, though others may keep"
-        " copies (default: forever)",
+        help=f"how long messages are kept: {keep_rules.forms_text()}; then all members erase them, though others may"
+        " keep copies (default: forever)",
     )
     envelope_option(parser, "of the group")
 
@@ -370,6 +370,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("member lists", disagreement),
         ("history", history),
         ("retention", retention),
+        *([("kept here", f"{keep_rules.span_text(group.keep)}: {keep_rules.times_text(group)}")] if group.keep else []),
         ("keys", f"{group.keys}: {group_rules.keys_of(group)}"),
         ("path", f"{group.path}: {group_rules.path_of(group)}"),
         ("accountability", f"{group.accountability}: {group_rules.accountability_of(group)}"),

@@ -8,7 +8,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_group, name_of
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument
 from zerochat.cli.output import Output, narrate
-from zerochat.presentation.keep_rules import BadKeep, read_keep, state_sentence
+from zerochat.presentation.keep_rules import BadKeep, forms_text, read_keep, state_sentence
 
 if TYPE_CHECKING:
     from zerochat.rpc import GroupInfo
@@ -20,9 +20,9 @@ def add(verbs: "Verbs[Parser]") -> None:
         "keep",
         "show or set how long messages of a conversation are kept here",
         "Show how long messages of a group stay on this machine, or choose a time for this group. The shortest of the\n"
-        "group's rule (`zerochat new NAME --keep 30d`), this choice and the setting storage.keep counts. Older\n"
-        "messages are erased from this machine, with their files; other members keep theirs as long as the group's\n"
-        "rule says.",
+        "group's rule (`zerochat new NAME --keep 30d`), this choice and the setting storage.keep counts: the answer\n"
+        "names all three, and a longer choice has no effect. Older messages are erased from this machine, with their\n"
+        "files; other members keep theirs as long as the group's rule says.",
         """
 zerochat keep hikers
 zerochat keep hikers 30d
@@ -36,7 +36,7 @@ zerochat keep hikers forever
         nargs="?",
         type=keep_rule,
         metavar="TIME",
-        help="such as 12h, 30d or 4w; forever: as long as the group's rule and the setting say",
+        help=f"{forms_text()}; forever: as long as the group's rule and the setting say",
     )
 
 

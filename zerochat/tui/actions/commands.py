@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, keep_rules
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import (
     CancelJoinParams,
@@ -220,6 +220,7 @@ def _status(chat: ChatView, argument: str) -> None:
                 ("", f"accountability {printable_line(group.accountability, 20)}: how delivery is recorded"),
                 ("", f"view {short_view(group)}: the same for all who see the same members"),
                 *(("", printable_line(rule)) for rule in group_rules.policy_sentences(group.policy)),
+                *([("kept here", printable_line(keep_rules.times_text(group)))] if group.keep else []),
             ]
         return Printable("Status"), rows(facts, 13)
 
