@@ -23,7 +23,7 @@ from zerochat.agent.doctor import CHECKS, CheckContext, run_checks
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.cli import main
-from zerochat.rpc import Completeness, GapInfo, HeldMail
+from zerochat.rpc import Author, Completeness, GapInfo, HeldMail
 
 
 @pytest.fixture
@@ -291,6 +291,13 @@ def test_a_member_over_its_daily_quota_is_reported(home, fake_agent):
     fake_agent(path=home.socket, get_status=lambda _: replace(STATUS, groups=[group]))
     state, text, remedy = checked(home, "quota")["quota"]
     assert state == "warn" and "one member are not accepted" in text and "storage.daily_max" in remedy
+
+
+def test_a_quota_of_ours_that_is_used_up_is_reported(home, fake_agent):
+    group = replace(HIKERS, quota_used_up=[Author("did:key:z1", "bob\x1b")])
+    fake_agent(path=home.socket, get_status=lambda _: replace(STATUS, groups=[group]))
+    state, text, _ = checked(home, "quota")["quota"]
+    assert state == "warn" and "hikers: your daily quota at bob" in text and "\x1b" not in text
 
 
 def as_struct(struct):

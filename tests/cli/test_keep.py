@@ -21,8 +21,8 @@ RULED = replace(HIKERS, policy=PolicyInfo(keep=30 * DAY), keep=30 * DAY)
         (
             RULED,
             (
-                "Messages here disappear after 30 days, for all members. The shortest of three times counts: group's rule"
-                f" 30 days (counts), choice here none, setting storage.keep none. {keep_rules.COPIES}"
+                "Messages here disappear after 30 days, for all members. The shortest of three times counts:"
+                f" group's rule 30 days (counts), choice here none, setting storage.keep none. {keep_rules.COPIES}"
             ),
         ),
         (

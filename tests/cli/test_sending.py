@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import cli_harness
 from tests.support.cli_harness import (
@@ -19,7 +20,9 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile
 from zerochat.errors import LocalError, UnknownGroup
 from zerochat.rpc import (
+    Author,
     DeliveryReport,
+    MemberDelivery,
     SendMessageParams,
 )
 
@@ -32,11 +35,18 @@ agent, alone, home, run, usual = (
 )
 
 
+BOB_REFUSES = MemberDelivery("did:key:bob", "bob", False, "held", connection="connected")
+REFUSED = DeliveryReport("GROUPID", "EVENTID", 0, 2, False, [BOB_REFUSES])
+SLOW = DeliveryReport("GROUPID", "EVENTID", 0, 2, False, [replace(BOB_REFUSES, state="sent")])
+
+
 @pytest.mark.parametrize(
     ("line", "report", "code", "narration"),
     [
         ("--wait all", ALL, 0, ""),
         ("--wait all", HALF, 5, "The other members receive it"),
+        ("--wait all", REFUSED, 5, "Your daily quota at bob is used up"),
+        ("--wait all", SLOW, 5, "It is sent again until"),
         ("--wait 3", ALL, 5, "only 2 other members"),
         ("--wait 2 --format jsonl", ALL, 0, ""),
     ],
@@ -47,11 +57,21 @@ def test_waiting_for_acknowledgements(run, agent, line, report, code, narration)
     assert ended == code
     assert f"delivered to {report.delivered} of 2" in out or json.loads(out)["delivered"] == report.delivered
     assert narration in err
+    assert ("when they connect" in err) == (report is HALF and code == 5)
+    assert ("over your daily quota there" in out) == (report is REFUSED)
+
+
+def test_a_used_up_quota_is_told_when_sending(run, agent) -> None:
+    full = replace(HIKERS, quota_used_up=[Author("did:key:bob", "bob")])
+    agent(
+        send_message=lambda _: SENT, list_groups=lambda _: [full], get_status=lambda _: replace(STATUS, groups=[full])
+    )
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (0, "EVENTID\n") and "your daily quota at bob is used up" in err
+    assert "your daily quota at bob is used up" in run("status")[1]
 
 
 def test_sending_without_connected_members_is_explained(run, agent) -> None:
-    from msgspec.structs import replace
-
     served = agent(send_message=lambda _: SENT, list_groups=lambda _: [replace(HIKERS, connected=0)])
     code, out, err = run("send hikers -m x")
     assert (code, out) == (3, "EVENTID\n")
@@ -115,8 +135,6 @@ def test_refusals_are_sentences(run, agent) -> None:
 
 
 def test_how_an_agent_is_reached(run, agent) -> None:
-    from msgspec.structs import replace
-
     relay = replace(RELAY, mediator="granted", reachable=True)
     hidden = replace(STATUS, hidden=True, web=["https://chat.example"], mediators=[relay, RELAY])
     agent(get_status=lambda _: hidden)

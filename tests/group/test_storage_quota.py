@@ -126,7 +126,7 @@ def test_refused_posts_are_shown_at_both_ends(held):
     assert until > held.now
     assert not views.has(n0, n1.me, n0.me, row.seq)
     one = MemberDelivery(n1.me, "n1", False, "held", next_try="2026-01-01T12:30:00Z")
-    assert "used up your daily quota there, next at 12:30" in delivery._member_sentence(
+    assert "tried again at least hourly, next at 12:30, and accepted as room comes back" in delivery._member_sentence(
         one, {}, str, lambda s: s[11:16]
     )
 

@@ -35,7 +35,12 @@ def test_a_member_fills_no_more_than_its_daily_quota(tmp_path):
             return next((one for one in report.members if one.state == "held"), None)
 
         assert until(held, "holding back").next_try is not None
+        assert [one.nick for one in alice.client.list_groups()[0].quota_used_up] == ["bob"]
+        assert not bob.client.list_groups()[0].quota_used_up
         (gap,) = gaps(bob)
+        newest = next(event for event in reversed(bob.client.get_history("friends").events) if not event.self)
+        assert bob.client.get_message_status("friends", newest.id).held
+        assert not alice.client.get_message_status("friends", "last").held
         accepted = POSTS - gap.missing
         assert (
             gap.state == "held"

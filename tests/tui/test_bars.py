@@ -46,6 +46,21 @@ def test_the_top_bar_keeps_warnings_at_any_width(tmp_path, width):
     run(play())
 
 
+def test_the_top_bar_names_a_used_up_quota(tmp_path):
+    def refusing(agent):
+        troubled(agent)
+        group = agent.groups["g1"]
+        (gap,) = group.info.completeness.gaps
+        held = replace(gap, state="held")
+        group.info = replace(group.info, completeness=Completeness(complete=False, gaps=[held]))
+
+    async def play():
+        async with scene(tmp_path, size=(160, 24), setting=refusing) as it:
+            await it.shows("3 missing (daily quota)")
+
+    run(play())
+
+
 def test_the_event_that_closes_a_gap_ends_the_warning(tmp_path):
     """The agent notes a gap only after a moment, and notifies of its end only where it had noted it."""
 

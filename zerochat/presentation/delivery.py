@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from zerochat.rpc import (
+    Author,
     BackfillNotification,
     ChainDifferenceNotification,
     Completeness,
@@ -185,6 +186,14 @@ def _backfill_sentence(item: BackfillNotification) -> str:
     return f"Earlier history received ({events})." if item.received else "There is no earlier history for you."
 
 
+def own_quota_text(members: Iterable[Author], name: Name) -> str:
+    """That these members accept no more of ours for now, without a full stop; empty for none."""
+    names = name_list(name(one.nick) for one in members)
+    if not names:
+        return ""
+    return f"your daily quota at {names} is used up; messages are tried again at least hourly, as room comes back"
+
+
 # --- one message ----------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +224,11 @@ def status_sentences(status: MessageStatus, nicks: dict[str, str], name: Name, c
         )
     if status.forked:
         sentences.append(f"Warning: {who} has sent two different events for one position (equivocation).")
+    if status.held:
+        sentences.append(
+            f"{who} has used up its daily quota here: its later messages are not accepted yet, and come as room comes"
+            " back."
+        )
     sentences += [notification_sentence(difference, name, clock) for difference in status.differs]
     return [*sentences, *_delivery(status, nicks, name, clock)]
 
@@ -300,7 +314,10 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
             return f"{who} has not acknowledged it yet: the mediator has confirmed that it stores it{until}; {seen}."
         case "held":
             again = f", next at {clock(one.next_try)}" if one.next_try else ""
-            return f"{who} has not accepted it yet: you have used up your daily quota there{again}; {seen}."
+            return (
+                f"{who} has not accepted it yet: you have used up your daily quota there; {seen}. It is tried again at"
+                f" least hourly{again}, and accepted as room comes back."
+            )
         case "queued":
             return f"{who} has not received it: not connected, {seen}. It is sent, or relayed by others, when possible."
     sent = "sent"

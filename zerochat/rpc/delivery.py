@@ -78,6 +78,8 @@ class MessageStatus(Struct, frozen=True, kw_only=True):
     """The last position that any member has reported."""
     forked: bool = False
     """The author has signed a fork."""
+    held: bool = False
+    """Later events of the author are refused here for now: its daily quota here is used up."""
     differs: list[ChainDifferenceNotification] = field(default_factory=list)
     """The members that have other events of the author at this or an earlier position."""
     corroborated_by: Author | None = None

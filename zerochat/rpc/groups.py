@@ -129,6 +129,9 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """The checksum of the membership view: equal for two members exactly when they see the same members."""
     unacknowledged: int
     """The number of my events that some member has not acknowledged."""
+    quota_used_up: list[Author] = field(default_factory=list)
+    """The members that accept no more of my events for now, since my daily quota there is used up (their
+    `storage.daily_max`)."""
     created_at: str
     topic: str = ""
     """The current topic."""

@@ -7,7 +7,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from zerochat.agent.doctor.findings import CheckContext, Findings, State
+from zerochat.presentation.delivery import own_quota_text
 from zerochat.rpc import HeldWhy
+from zerochat.terminal_text import printable_line
 
 REACH_S: Final = 2.0
 """Timeout of a connection to an own address."""
@@ -137,7 +139,7 @@ def check_clock(context: CheckContext) -> Findings:
 
 
 def check_quota(context: CheckContext) -> Findings:
-    """Count the members whose messages are refused for now, since their daily quota is used up."""
+    """Daily quotas that are used up: those of members here, and our own at members."""
     if context.status is None:
         yield "skip", "No agent runs, so it is unknown whether a member has used up its daily quota.", ""
         return
@@ -146,5 +148,9 @@ def check_quota(context: CheckContext) -> Findings:
         who = "one member are" if held == 1 else f"{held} members are"
         remedy = "`zerochat status` names them. To accept more in a day, raise `storage.daily_max`."
         yield "warn", f"Messages of {who} not accepted for now: the daily quota is used up.", remedy
-    else:
-        yield "ok", "No member has used up its daily quota.", ""
+    full = [group for group in context.status.groups if group.quota_used_up]
+    for group in full:
+        remedy = "`zerochat why GROUP last` tells when. A member may raise its `storage.daily_max`."
+        yield "warn", f"{printable_line(group.name)}: {own_quota_text(group.quota_used_up, printable_line)}.", remedy
+    if not held and not full:
+        yield "ok", "No daily quota is used up, of a member here or your own at a member.", ""

@@ -116,9 +116,14 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
     )
 
 
-def _state(group: Group, author: str, need: MissingRange | None) -> GapState:
+def is_refused(group: Group, author: str) -> bool:
+    """Whether the next events of an author are refused for now, since its daily quota is used up."""
     peer = group.links.peers.get(author)
-    if peer is not None and peer.stored.is_full and peer.stored.refused_upto > group.chain(author).seq:
+    return peer is not None and peer.stored.is_full and peer.stored.refused_upto > group.chain(author).seq
+
+
+def _state(group: Group, author: str, need: MissingRange | None) -> GapState:
+    if is_refused(group, author):
         return "held"
     if need is None or need.tries == 0:
         return "waiting"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from zerochat import rpc
 from zerochat.agent.storage.journal import EventReceipt, Row
-from zerochat.agent.views.completeness import known_of
+from zerochat.agent.views.completeness import is_refused, known_of
 from zerochat.agent.views.event_pages import chain_extent
 from zerochat.didcomm import PACKERS
 from zerochat.group.event_log.event import CONTROL, LEAVE, REMOVE
@@ -102,6 +102,16 @@ def has_read(agent: Agent, group: Group, member: str, lamport: int) -> bool:
     return agent.indicators.read_receipts and peer is not None and peer.shown.read_upto >= lamport
 
 
+def _now(agent: Agent) -> int:
+    return int(time.time() * 1000) - agent.clock_offset_ms
+
+
+def is_refused_by(agent: Agent, group: Group, member: str) -> bool:
+    """Whether a member accepts no more of our events for now, since our daily quota there is used up."""
+    peer = group.links.peers.get(member)
+    return peer is not None and peer.retransmission.no_room_until > _now(agent)
+
+
 def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> DeliveryReport:
     delivered = sum(one.delivered for one in table)
     wanted = len(table) if count < 0 else min(count, len(table))
@@ -124,10 +134,11 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
     again = (
         timestamp(peer.retransmission.retry_at) if peer is not None and way and peer.retransmission.retry_at else None
     )
-    now = int(time.time() * 1000) - agent.clock_offset_ms
+    now = _now(agent)
     until = mediator_receipts.kept_until(group, member, row.position, now) if way != "link" else 0
-    is_held = peer is not None and peer.retransmission.no_room_until > now
-    state: rpc.DeliveryState = "held" if is_held else "stored" if until else "sent" if way else "queued"
+    state: rpc.DeliveryState = (
+        "held" if is_refused_by(agent, group, member) else "stored" if until else "sent" if way else "queued"
+    )
     found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
     return replace(found, stored_until=timestamp(until)) if until else found
 
@@ -155,6 +166,7 @@ def message_status(
         here=stretch.seq,
         known=known_of(group, row.author),
         forked=group.chain(row.author).fork_seq > 0 or row.author in group.view.forked,
+        held=is_refused(group, row.author),
         differs=[
             differs(group, one.author, one.seq, one.member, one.relayed_by if row.relayed_by else "", nick)
             for one in group.sync.differences

@@ -10,7 +10,7 @@ from zerochat import rpc
 from zerochat.agent.views import members as roster
 from zerochat.agent.views import tlog_status
 from zerochat.agent.views.completeness import completeness
-from zerochat.agent.views.delivery import reach
+from zerochat.agent.views.delivery import is_refused_by, reach
 from zerochat.agent.views.members import display_names
 from zerochat.group import retention
 from zerochat.group.external import short_links
@@ -47,6 +47,9 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         envelope=group.profile.envelope,
         view=group.view.checksum,
         unacknowledged=unacknowledged(group),
+        quota_used_up=[
+            Author(did, display_names(group).get(did, "")) for did in group.others if is_refused_by(agent, group, did)
+        ],
         created_at=timestamp(group.created),
         topic=topic,
         policy=roster.policy_info(group.view.policy),

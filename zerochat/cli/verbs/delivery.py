@@ -19,7 +19,8 @@ def add(verbs: "Verbs[Parser]") -> None:
         "delivery",
         "show who has received a message",
         "Show which members have received a message, when, and how that is known. queued: will be sent when there is\n"
-        "a route; sent: not acknowledged yet; held: the member's mediator has confirmed that it stores the message.",
+        "a route; sent: not acknowledged yet; stored: the same, and the member's mediator has confirmed that it\n"
+        "stores the message; over your daily quota there (`held` in JSON): the member accepts it as room comes back.",
         """
 zerochat delivery hikers last
 zerochat delivery hikers Yk3v
@@ -72,13 +73,19 @@ def delivery_table(members: Sequence[MemberDelivery], nicks: dict[str, str]) -> 
         if one.connection == "self":
             rows.append((f"{name_of(one.nick)} (you)", "here", local_time(one.at) if one.at else "-", "-", "-", ""))
             continue
-        notes = [f"held until {local_time(one.stored_until)}"] if one.stored_until else []
+        notes = [f"stored until {local_time(one.stored_until)}"] if one.stored_until else []
         notes += [f"{one.tries} retransmission{'s' * (one.tries != 1)}"] if one.tries else []
-        notes += [f"next {local_time(one.next_try)}"] if one.tries and one.next_try else []
+        notes += [f"next {local_time(one.next_try)}"] if one.next_try and (one.tries or one.state == "held") else []
         rows.append(
             (
                 name_of(one.nick),
-                ("delivered" if one.delivered else "stored" if one.stored_until else presentation.STATES[one.state])
+                (
+                    "delivered"
+                    if one.delivered
+                    else "stored"
+                    if one.state == "stored"
+                    else presentation.STATES[one.state]
+                )
                 + ", signed" * one.signed,
                 local_time(one.at) if one.at else "-",
                 presentation.route_of(one, nicks, name_of) or "-",

@@ -20,6 +20,7 @@ from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import new_passphrase
 from zerochat.cli.status_bars import counts
+from zerochat.presentation.delivery import own_quota_text
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import GroupInfo, JoinStatus, Status
 from zerochat.terminal_text import printable_line
@@ -266,6 +267,11 @@ def status_lines(status: Status) -> list[str]:
     ]
     notes += [
         (f"{name_of(one.name)}:", "cannot post yet (restored from a backup)") for one in status.groups if one.suspended
+    ]
+    notes += [
+        (f"{name_of(one.name)}:", quota)
+        for one in status.groups
+        if (quota := own_quota_text(one.quota_used_up, name_of))
     ]
     notes += [(f"{name_of(one.name)}:", line) for one in status.groups for line in removal_votes(one)]
     return [*lines, "", *group_lines(status.groups), *(["", *table(notes)] if notes else [])]

@@ -14,12 +14,13 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S, Progress
 from zerochat.errors import LocalError, quoted
 from zerochat.ink import has_ink
+from zerochat.presentation.delivery import STATES, name_list, own_quota_text
 from zerochat.rpc import Attachment, DeliveryReport, FileNotification
 
 if TYPE_CHECKING:
     from zerochat.agent.api.attach import Attached
     from zerochat.agent.api.client import Client
-    from zerochat.rpc import Sent
+    from zerochat.rpc import MemberDelivery, Sent
 
 
 def add(verbs: "Verbs[Parser]") -> None:
@@ -199,13 +200,31 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
     if report.complete and not beyond:
         return ExitCode.OK
     if report.delivered < report.of:
-        narrate("The other members receive it when they connect to your agent.")
+        _explain_waiting([one for one in report.members if not one.delivered])
     return ExitCode.TIMEOUT
+
+
+def _explain_waiting(members: list["MemberDelivery"]) -> None:
+    """Why these members have not acknowledged a message."""
+    refusing = [one for one in members if one.state == "held"]
+    if refusing:
+        at = name_list(name_of(one.nick) for one in refusing)
+        narrate(f"Your daily quota at {at} is used up. It is tried again at least hourly, as room comes back.")
+    rest = [one for one in members if one.state != "held"]
+    if any(one.connection != "connected" for one in rest):
+        narrate("The other members receive it when they connect to your agent.")
+    elif rest:
+        narrate("It is sent again until the other members have acknowledged it.")
 
 
 def delivery_lines(report: DeliveryReport) -> list[str]:
     rows = [
-        (name_of(member.nick), "delivered" if member.delivered else "queued", member.did) for member in report.members
+        (
+            name_of(member.nick),
+            "delivered" if member.delivered else STATES["held"] if member.state == "held" else "queued",
+            member.did,
+        )
+        for member in report.members
     ]
     return [*(table(rows) if rows else []), f"delivered to {report.delivered} of {report.of}"]
 
@@ -232,7 +251,10 @@ def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
             " `zerochat agent`, or the chat."
         )
         return ExitCode.OK if report.delivered else ExitCode.UNREACHABLE
-    if any(group.id == sent.group and group.connected for group in agent.client.list_groups()):
+    group = next((one for one in agent.client.list_groups() if one.id == sent.group), None)
+    if group is not None and group.quota_used_up:
+        narrate(f"{name_of(group.name)}: {own_quota_text(group.quota_used_up, name_of)}.")
+    if group is not None and group.connected:
         return ExitCode.OK
     narrate(f"Queued: none of the {sent.of} other members is connected. It is sent when one connects.")
     return ExitCode.UNREACHABLE

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from textual.content import Content
 
 from zerochat.presentation import group_rules, keep_rules
+from zerochat.presentation.delivery import own_quota_text
 from zerochat.presentation.history_rules import backfill_text
 from zerochat.rpc import (
     CancelJoinParams,
@@ -212,6 +213,7 @@ def _status(chat: ChatView, argument: str) -> None:
             text = f"{group.state}, {group_rules.connected(group)}{waiting}"
             facts.append((printable_line(group.name, 12), text))
             facts += [("", delivery.completeness_text(group.completeness))] if group.completeness else []
+            facts += [("", Printable(quota))] if (quota := own_quota_text(group.quota_used_up, name_of)) else []
             if group.history_start is not None and group.history_start.state == "fetching":
                 facts.append(("", printable_line(backfill_text(group.history_start))))
             facts += [

@@ -182,7 +182,7 @@ def state_text(member: MemberDelivery) -> str:
             return f"  stored by its mediator{until}"
         case "held":
             again = f", next at {clock_of(member.next_try)}" if member.next_try else ""
-            return f"  over your daily quota there{again}"
+            return f"  {delivery_texts.STATES['held']}{again}"
         case "queued":
             return f"  queued; {seen}"
         case _:

@@ -124,7 +124,9 @@ class TopBar(Widget):
         facts = [Fact((private.state_text(info, name_of) if waits else group_rules.connected(info),))]
         if whole is not None and not whole.complete:
             count = sum(gap.missing for gap in whole.gaps)
-            facts.append(Fact((f"{count} missing" if count else "members missing",), warning=True))
+            short = f"{count} missing" if count else "members missing"
+            held = any(gap.state == "held" for gap in whole.gaps)
+            facts.append(Fact((*([f"{short} (daily quota)"] if held else []), short), warning=True))
         if self.changed:
             entry = "1 key changed" if self.changed == 1 else f"{self.changed} keys changed"
             facts.append(Fact((f"! {entry}", f"! {self.changed} changed"), warning=True))

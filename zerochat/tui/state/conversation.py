@@ -138,7 +138,8 @@ class Conversation(Struct):
             asked = f" (requested since {clock_of(gap.since)})" if gap.state == "asked" and gap.since else ""
             lost = f" (no member has {'it' if gap.missing == 1 else 'them'})" if gap.state == "lost" else ""
             entries = "entry that is" if gap.missing == 1 else "entries that are"
-            text = printable_line(f"has {gap.missing} more {entries} missing here{asked}{lost}")
+            held = " (its daily quota here is used up)" if gap.state == "held" else ""
+            text = printable_line(f"has {gap.missing} more {entries} missing here{asked}{lost}{held}")
             missing[gap.author] = (gap.after, name_of(gap.nick), text)
         return self.timeline.set_gaps(missing)
 
