@@ -453,6 +453,24 @@ def test_inviting_to_read_only(tmp_path):
 # --- creating -------------------------------------------------------------------------------------------------------
 
 
+def test_the_rules_of_a_new_group_fit_in_a_small_terminal(tmp_path):
+    """At every rule the keys below are in sight; beyond the last there is no line."""
+
+    async def play():
+        async with scene(tmp_path, size=(80, 24)) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f7")
+            await it.shows("Name of the new group")
+            await it.press("f7")
+            for label in ("joining", "posting", "removal", "conflicts", "keys", "history", "kept by", "retention"):
+                await it.shows(f"{label:<11} ‹", "Enter creates the group, F7 shows or hides the rules, Esc cancels.")
+                await it.press("down")
+            await it.press("right")
+            await it.shows("retention   ‹ messages disappear after 1 day ›", "Enter creates the group")
+
+    run(play())
+
+
 @pytest.mark.slow
 def test_the_rules_of_a_new_group(tmp_path):
     async def play():

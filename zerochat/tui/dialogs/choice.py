@@ -23,8 +23,8 @@ class Choice(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,space", "step(1)", "Next choice", id="choice.next"),
         Binding("left", "step(-1)", "Previous choice", id="choice.before"),
-        Binding("down", "app.focus_next", "Next line", show=False, id="choice.down"),
-        Binding("up", "app.focus_previous", "Previous line", show=False, id="choice.up"),
+        Binding("down", "line(1)", "Next line", show=False, id="choice.down"),
+        Binding("up", "line(-1)", "Previous line", show=False, id="choice.up"),
     ]
 
     at: reactive[int] = reactive(0)
@@ -62,6 +62,13 @@ class Choice(Widget, can_focus=True):
         self.at = (self.at + step) % len(self._values)
         self.refresh(layout=True)
         self.post_message(self.Changed())
+
+    def action_line(self, by: int) -> None:
+        """Focus the line below or above; stay at the ends."""
+        lines = self.screen.focus_chain
+        at = lines.index(self) + by
+        if 0 <= at < len(lines):
+            lines[at].focus()
 
     def on_click(self, event: events.Click) -> None:
         event.stop()

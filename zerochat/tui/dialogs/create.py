@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
@@ -65,7 +65,7 @@ class CreateDialog(Dialog[None]):
 
     BINDING_GROUP_TITLE = "Creating a group"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f7", "more", "More: joining, posting, removal, keys", id="create.more"),
+        Binding("f7", "more", "More: joining, posting, removal, keys, history, retention", id="create.more"),
         Binding("escape", "close", "Close", id="create.close"),
     ]
 
@@ -102,7 +102,7 @@ class CreateDialog(Dialog[None]):
             yield Static(Content("Name of the new group"), classes="title")
             yield self._group_name
             yield self._more
-            with Vertical(id="rules"):
+            with VerticalScroll(id="rules", can_focus=False):
                 yield Static(Content("These rules can never be changed. Use the arrow keys:"), classes="hint")
                 yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
                 yield from (self._history, self._keepers, self._keep)
