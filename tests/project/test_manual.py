@@ -8,6 +8,7 @@ import pytest
 import manual
 from tests.support.doc_pages import commands
 from zerochat.cli.parser import parse
+from zerochat.presentation import keep_rules
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "zerochat" / "manual").glob("*.md"))
@@ -41,6 +42,17 @@ GENERATED = {path for path, _ in manual.files()}
 def test_a_page_fits_in_120_columns_except_for_tables(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("topic", ["limits", "history", "groups"])
+def test_the_range_of_a_retention_is_stated(topic):
+    (page,) = (one for one in PAGES if one.stem == topic)
+    assert keep_rules.range_text() in " ".join(page.read_text(encoding="utf-8").split())
+
+
+def test_the_mark_void_is_explained():
+    (page,) = (one for one in PAGES if one.stem == "delivery")
+    assert "`void` marks a message that does not count" in page.read_text(encoding="utf-8")
 
 
 def test_the_types_of_the_bot_api_are_explained():
