@@ -7,6 +7,7 @@ import pytest
 from tests.support.agents import Person, meet, until
 from zerochat.group.event_log.delivery import BUFFER_BYTES_MAX
 from zerochat.group.links.storage_quota import disk_bytes
+from zerochat.presentation import delivery
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,9 @@ def test_a_member_fills_no_more_than_its_daily_quota(tmp_path):
         assert not bob.client.list_groups()[0].quota_used_up
         (gap,) = gaps(bob)
         newest = next(event for event in reversed(bob.client.get_history("friends").events) if not event.self)
-        assert bob.client.get_message_status("friends", newest.id).held
+        found = bob.client.get_message_status("friends", newest.id)
+        assert found.held
+        assert "alice has used up its daily quota here" in " ".join(delivery.status_sentences(found, {}, str, str))
         assert not alice.client.get_message_status("friends", "last").held
         accepted = POSTS - gap.missing
         assert (

@@ -445,6 +445,17 @@ def test_a_joiner_sees_no_false_empty_hint(tmp_path):
     assert "No messages yet" not in shown and "/invite" not in shown
 
 
+def test_a_gap_names_a_used_up_quota(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("weekend", ["bob"])
+    gap = GapInfo(author=group.members[1].did, nick="bob", after=0, upto=16, missing=16, state="held")
+    group.info = replace(group.info, completeness=Completeness(complete=False, gaps=[gap]))
+    agent.post(group, 1, "behind it", minute=2)
+    assert "16 more entries that are missing here (its daily quota here is used up)" in golden(
+        conversation(agent, group), (120, 24)
+    )
+
+
 @pytest.mark.parametrize("width", [36, 60, 100])
 def test_notices_are_wrapped_and_never_truncated(tmp_path, width):
     agent = FakeAgent(tmp_path / "s")
