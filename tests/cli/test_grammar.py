@@ -41,6 +41,12 @@ def test_every_verb_has_help_with_examples(run, monkeypatch, verb: str, columns:
         assert all(f"{code.value:>5}  {code.sentence}\n" in out for code in ExitCode)
 
 
+def test_the_default_profile_of_a_mediator_is_its_own(run, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "or 'mediator')" in run("mediator --help")[1]
+    assert "or 'default')" in run("send --help")[1]
+
+
 def test_version(run) -> None:
     assert run("--version") == (0, f"zerochat {__version__}\n", "")
 

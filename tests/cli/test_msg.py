@@ -43,6 +43,21 @@ def test_msg_begins_lists_and_answers_a_conversation(met):
     assert code == 0 and not err
 
 
+def test_a_conversation_is_described_as_closed(met):
+    met("alice", "msg bob hello")
+    assert "only its two members" in met("alice", "info bob")[1] and "can join" not in met("alice", "info bob")[1]
+    assert "* alice created a private conversation" in met("alice", "history bob")[1]
+
+
+def test_a_name_in_two_groups_needs_the_group(met):
+    met("alice", "new walkers")
+    _, invitation, _ = met("alice", "invite walkers --format json")
+    met("bob", f"join {json.loads(invitation)['url']}")
+    code, _, err = met("alice", "msg bob hello")
+    assert code != 0 and "More than one member or connection is called bob. Use GROUP/NAME" in err
+    assert "Queued: waiting for bob" in met("alice", "msg walkers/bob hello")[2]
+
+
 def test_declining_is_not_reported(met):
     met("alice", "msg bob hello")
     until(lambda: met("bob", "msg")[1], "the invitation")

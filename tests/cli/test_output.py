@@ -53,7 +53,7 @@ hikers  active  3        1/2        2               01234567  GROUPID
 """,
     "members hikers": MEMBERS_TEXT,
     "history hikers": """\
-2026-07-01 12:04  * alice created the group hikers
+2026-07-01 12:04  * alice created hikers
 2026-07-01 12:04  * alice admitted bob
 2026-07-01 12:04  bob: two
     lines␛]0;owned␇

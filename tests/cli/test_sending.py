@@ -76,6 +76,8 @@ def test_sending_without_connected_members_is_explained(run, agent) -> None:
     code, out, err = run("send hikers -m x")
     assert (code, out) == (3, "EVENTID\n")
     assert "Queued: none of the 2 other members is connected" in err
+    served.answers["send_message"] = lambda _: replace(SENT, of=1)
+    assert "Queued: the other member is not connected. It is sent when it connects." in run("send hikers -m x")[2]
     served.answers["send_message"] = lambda _: replace(SENT, of=0)
     code, out, err = run("send hikers -m x")
     assert (code, out) == (0, "EVENTID\n")

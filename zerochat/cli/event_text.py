@@ -92,7 +92,7 @@ class EventText:
                     return []  # repeated for new members
                 self._announced[event.author.did] = what
             case "group_created":
-                what = f"created the group {name_of(str(event.body.get('name', '')))}"
+                what = f"created {name_of(str(event.body.get('name', '')))}"
             case "member_joined":
                 what = self._about(event, author, "joined", "admitted {}")
             case "member_left":

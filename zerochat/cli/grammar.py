@@ -10,6 +10,7 @@ from itertools import pairwise
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias
 
+from zerochat.agent.storage.paths import DEFAULT_PROFILE
 from zerochat.cli.combinations import fault_of
 from zerochat.cli.exit_codes import ExitCode
 
@@ -309,14 +310,14 @@ def _nearest(message: re.Match[str]) -> str:
 # --- declaring verbs ------------------------------------------------------------------------------------------------
 
 
-def common_options(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+def common_options(parser: argparse.ArgumentParser, formats: Sequence[str], profile: str = DEFAULT_PROFILE) -> None:
     """Declare --profile and --format, which are valid before and after the verb; unset when absent, so that neither
-    place overrides the other."""
+    place overrides the other. `profile`: the default one, for the help."""
     parser.add_argument(
         "--profile",
         metavar="NAME",
         default=argparse.SUPPRESS,
-        help="use this profile (default: $ZEROCHAT_PROFILE, or 'default')",
+        help=f"use this profile (default: $ZEROCHAT_PROFILE, or '{profile}')",
     )
     parser.add_argument(
         "--format",
@@ -338,8 +339,10 @@ def add_verb(
     *,
     run: "Run | None" = None,
     formats: Sequence[str] = FORMATS,
+    profile: str = DEFAULT_PROFILE,
 ) -> Parser:
-    """Declare a verb, or an action of one. `run`: its function; None where an action is required."""
+    """Declare a verb, or an action of one. `run`: its function; None where an action is required. `profile`: its
+    default one, for the help."""
     parser = verbs.add_parser(
         name,
         help=summary,
@@ -348,7 +351,7 @@ def add_verb(
         formatter_class=Layout,
         allow_abbrev=False,
     )
-    common_options(parser, formats)
+    common_options(parser, formats, profile)
     if run is not None:
         parser.set_defaults(run=run)
     return parser

@@ -21,7 +21,7 @@ class UnknownMember(LocalError):
 
 
 class AmbiguousPeer(LocalError):
-    """More than one peer is called {peer}. Use GROUP/NAME for a member, or a prefix of an id."""
+    """More than one member or connection is called {peer}. Use GROUP/NAME for a member, or a prefix of an id."""
 
 
 class NotAConnection(LocalError):

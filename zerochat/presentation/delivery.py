@@ -105,6 +105,12 @@ LogNotification: TypeAlias = (
 )
 
 
+def queued_sentence(of: int) -> str:
+    """That a message for `of` other members waits because none is connected."""
+    who = f"none of the {of} other members is" if of > 1 else "the other member is not"
+    return f"Queued: {who} connected. It is sent when {'one' if of > 1 else 'it'} connects."
+
+
 def notification_sentence(item: LogNotification, name: Name, clock: Clock) -> str:
     """A notification about a log as a sentence."""
     match item:

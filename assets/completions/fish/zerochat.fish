@@ -494,7 +494,7 @@ complete -c zerochat -n '__zerochat_at \' route remove\'' -l profile -x -a '(__z
 complete -c zerochat -n '__zerochat_at \' route remove\'' -l format -x -a 'text jsonl json' -d 'output format (default: text); json and jsonl print one JSON object per line, in ASCII'
 complete -c zerochat -n '__zerochat_at \' route remove\' 0' -a '(__zerochat_names connections)' -d 'CONNECTION'
 complete -c zerochat -n '__zerochat_at \' mediator\'' -s h -l help -d 'show this help message and exit'
-complete -c zerochat -n '__zerochat_at \' mediator\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'default\')'
+complete -c zerochat -n '__zerochat_at \' mediator\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'mediator\')'
 complete -c zerochat -n '__zerochat_at \' mediator\'' -l format -x -a 'text jsonl json' -d 'output format (default: text); json and jsonl print one JSON object per line, in ASCII'
 complete -c zerochat -n '__zerochat_at \' mediator\'' -l listen -x -d 'listen address (default: all addresses, at the port of the last start)'
 complete -c zerochat -n '__zerochat_at \' mediator\'' -l public-uri -x -d 'public http or https address; fixed at the first start (default: the address of this machine)'

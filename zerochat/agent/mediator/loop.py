@@ -223,7 +223,8 @@ class Service:
         most = "; ".join("recipient {recipient}: {bytes}, {written}, {requests}".format(**row) for row in heaviest)
         self._notify(
             "counts",
-            f"{recipients} recipients, {total.messages} stored messages ({total.bytes} bytes). Counters: {done}."
+            f"{_counted(recipients, 'recipient')}, {_counted(total.messages, 'stored message')} ({total.bytes} bytes)."
+            f" Counters: {done}."
             f" Most work since the start (bytes stored, bytes written, requests): {most or 'none'}",
             {
                 "recipients": recipients,
@@ -421,3 +422,7 @@ def _literal(host: str) -> str:
 def with_limits(limits: Limits, **wanted: int | None) -> Limits:
     """The limits with the given ones replaced."""
     return replace(limits, **{name: value for name, value in wanted.items() if value is not None})
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -24,6 +24,7 @@ from zerochat.cli.plain_chat.input import Lines, NotText, TooLong
 from zerochat.cli.plain_chat.printer import Printer
 from zerochat.cli.plain_chat.subscription import DeferredOutput, Subscription
 from zerochat.errors import LocalError
+from zerochat.presentation.delivery import queued_sentence
 from zerochat.presentation.group_rules import signing_warning
 from zerochat.rpc import GroupInfo
 from zerochat.slash_commands import Command, Post, Refusal, parse
@@ -305,7 +306,7 @@ class Chat(Printer):
         if self.lines.terminal:  # the typed line is already visible
             self.mark_shown(sent.id)
         if sent.of and not self._connected(sent.group):
-            narrate(f"Queued: none of the {sent.of} other members is connected. It is sent when one connects.")
+            narrate(queued_sentence(sent.of))
 
     def _connected(self, group: str) -> bool:
         """Whether a member of the group is connected; True if the agent does not say: the message is sent already."""

@@ -364,7 +364,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         *([] if group.state == "left" else [("members", _member_count(group))]),
         *([("log", completeness(group))] if group.completeness else []),
         *([("before you joined", before)] if before else []),
-        ("joining", entry),
+        ("joining", entry if group.private is None else "closed: only its two members"),
         ("removal", exit_),
         ("posting", writing),
         ("member lists", disagreement),

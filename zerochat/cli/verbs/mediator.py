@@ -29,7 +29,7 @@ def add(verbs: "Verbs[Parser]") -> None:
         "Run a mediator in the foreground until Ctrl+C or SIGTERM: it accepts messages over HTTP and WebSocket for "
         "its\n"
         "recipients and stores them, encrypted on its disk and unreadable to it, until they are fetched. It uses a\n"
-        "profile of its own ('mediator' by default), which is created at the first start. Prints its invitation,\n"
+        "profile of its own, which is created at the first start. Prints its invitation,\n"
         "which admits 100 recipients by default. Its address becomes part of its recipients' DIDs and cannot be\n"
         "changed later.",
         """
@@ -41,6 +41,7 @@ zerochat mediator --listen 192.168.1.5:8080 --behind "$(cat outer-link)"
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
 """,
         run=mediator,
+        profile=PROFILE,
     )
     parser.add_argument(
         "--listen", metavar="HOST[:PORT]", help="listen address (default: all addresses, at the port of the last start)"

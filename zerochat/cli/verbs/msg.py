@@ -36,7 +36,11 @@ zerochat msg mallory --decline
     )
     parser.stray_hint = ". Put the text in quotes."
     parser.add_argument(
-        "peer", nargs="?", default="", metavar="MEMBER", help="a member's name or key, or the title of a conversation"
+        "peer",
+        nargs="?",
+        default="",
+        metavar="MEMBER",
+        help="a member's name or key, GROUP/NAME, or the title of a conversation",
     )
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text to send; -: read standard input")
     parser.add_argument(

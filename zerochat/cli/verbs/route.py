@@ -40,7 +40,7 @@ zerochat route remove relay
         "add",
         "use a mediator",
         "Connect with a mediator by its link and request mediation. Prints the connection's id when it is granted;\n"
-        "the members of your groups are notified.",
+        "the members of your groups are notified. Without LINK it prompts for it.",
         """
 zerochat route add
 zerochat route add - --name relay <link.txt

@@ -14,7 +14,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S, Progress
 from zerochat.errors import LocalError, quoted
 from zerochat.ink import has_ink
-from zerochat.presentation.delivery import STATES, name_list, own_quota_text
+from zerochat.presentation.delivery import STATES, name_list, own_quota_text, queued_sentence
 from zerochat.rpc import Attachment, DeliveryReport, FileNotification
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
         narrate(f"{name_of(group.name)}: {own_quota_text(group.quota_used_up, name_of)}.")
     if group is not None and group.connected:
         return ExitCode.OK
-    narrate(f"Queued: none of the {sent.of} other members is connected. It is sent when one connects.")
+    narrate(queued_sentence(sent.of))
     return ExitCode.UNREACHABLE
 
 
