@@ -104,6 +104,25 @@ def test_export_takes_its_file_as_proof_does(friends, tmp_path):
     assert (tmp_path / "my log.jsonl").read_text().count("\n") > 2
 
 
+def test_errors_recommend_slash_commands(friends):
+    _, err = piped(friends[0], b"/remove nobody\n", code=1)
+    assert "/members lists the members" in err and "zerochat" not in err
+
+
+@pytest.mark.parametrize(
+    ("said", "slash"),
+    [
+        ("`zerochat members 'two words'` lists", "/members lists"),
+        ("`zerochat role 'two words' writer`", "/role writer"),
+        ("`zerochat members GROUP`, `zerochat connections`", "/members, /connections"),
+        ("`zerochat members others` and `zerochat doctor`", "`zerochat members others` and `zerochat doctor`"),
+        ("it isn't `zerochat members it's`", "it isn't `zerochat members it's`"),
+    ],
+)
+def test_shell_commands_become_slash_commands(said, slash):
+    assert commands.in_slash_words(said, "two words") == slash
+
+
 def test_an_invitation_in_the_chat_is_on_no_command_line(friends):
     _, err = piped(friends[0], b"/join nonsense\n", code=1)
     assert "Not a zerochat invitation" in err and "can see the command line" not in err

@@ -180,7 +180,8 @@ class Chat(Printer):
             self.lines.put(printable_line(text))
 
     def _report_error(self, sentence: str, code: int = ExitCode.REFUSED) -> None:
-        narrate(sentence)
+        name = self.groups[self.group].name if self.group in self.groups else ""
+        narrate(commands.in_slash_words(sentence, name))
         if not self.lines.terminal:
             self.code = code
 

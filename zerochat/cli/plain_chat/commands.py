@@ -1,6 +1,7 @@
 """Slash commands of the plain chat: most run the verb of the same name for the current group."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -37,6 +38,7 @@ QUOTE_CELLS = 60
 
 _ID = re.compile("[A-Za-z0-9_-]{43}")
 """An id of an event or a group."""
+_SHELL_COMMAND = re.compile("`zerochat ([^`]+)`")
 
 
 class Session(Protocol):
@@ -110,6 +112,21 @@ def names() -> list[str]:
     """The available commands, in the order of the table."""
     posting = {name for name, info in COMMANDS.items() if info.post is not None}
     return [name for name in (*COMMANDS, *OWN_COMMANDS) if name in _HANDLERS or name in _VERBS or name in posting]
+
+
+def in_slash_words(sentence: str, group: str) -> str:
+    """A sentence whose shell commands are slash commands where there is one for the current group, named `group`."""
+
+    def slash(match: re.Match[str]) -> str:
+        try:
+            verb, *rest = shlex.split(match[1])
+        except ValueError:  # the sentence contains a name with a quotation mark
+            return match[0]
+        if verb not in names() or (rest and rest.pop(0) not in ("GROUP", group)):
+            return match[0]
+        return " ".join([f"/{verb}", *rest])
+
+    return _SHELL_COMMAND.sub(slash, sentence)
 
 
 def _run(chat: Session, words: list[str]) -> ExitCode | int:
