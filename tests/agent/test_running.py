@@ -215,6 +215,24 @@ def test_a_lost_terminal_ends_it_and_a_plain_sighup_reloads(one):
     assert "stopping, within" in one.places.log.read_text()
 
 
+def test_an_agent_that_ignores_sighup_reloads_on_request(one):
+    agent = [sys.executable, "-m", "zerochat", "agent", "--listen", "127.0.0.1"]
+    with subprocess.Popen(
+        ["nohup", *agent], env=one.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            until(lambda: "ready profile=alice" in process.stdout.readline(), "its start")
+            process.send_signal(signal.SIGHUP)
+            one.places.config.write_text("[agent]\ndrain = 3\n")
+            relay = [sys.executable, "-m", "zerochat", "rpc", "--stdio"]
+            request = '{"jsonrpc":"2.0","id":1,"method":"reload_settings"}\n'
+            answer = subprocess.run(relay, env=one.environment, input=request, stdout=subprocess.PIPE, text=True)
+            assert '"result":{}' in answer.stdout
+            assert "agent.drain" in process.stdout.readline() and process.poll() is None
+        finally:
+            process.terminate()
+
+
 # --- settings while it runs -----------------------------------------------------------------------------------------
 
 
