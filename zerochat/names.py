@@ -68,6 +68,12 @@ def fault_of(name: str) -> str:
     return ""
 
 
+def hidden_in(text: str, allowed: Collection[str]) -> str:
+    """The name of the first invisible character of a text that is not among the allowed ones, or empty."""
+    found = filter(_is_hidden, _SPACES.sub(" ", text))
+    return next((_character_name(char) for char in found if char not in allowed), "")
+
+
 def without_hidden(text: str) -> str:
     """A text without invisible characters, and with plain spaces."""
     return "".join(char for char in _SPACES.sub(" ", text) if not _is_hidden(char))

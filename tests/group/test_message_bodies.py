@@ -236,6 +236,25 @@ def test_a_topic_is_one_line() -> None:
     assert validated(Topic("x" * TOPIC_CHARS_MAX))
 
 
+@pytest.mark.parametrize("char", ["\u200b", "\u202e", "\u2066", "\ufeff", "\u200f"])
+def test_a_topic_has_no_invisible_characters(char) -> None:
+    with pytest.raises(BadTopic, match=f"U\\+{ord(char):04X}"):
+        validated(Topic(f"two{char}words"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "👩\u200d🚀 ❤\ufe0f",
+        "🏴\U000e0067\U000e0062\U000e007f",
+        "a\u00a0b",
+    ],
+)
+def test_a_topic_may_have_joiners(text) -> None:
+    assert validated(Topic(text)) == Topic(text)
+
+
 def test_an_announcement_is_printable_and_bounded() -> None:
     big = BotCommand("x" * NAME_CHARS_MAX, "u" * USAGE_CHARS_MAX, "h" * HELP_CHARS_MAX, "owner")
     assert validated(Announcement(True, (big,)))

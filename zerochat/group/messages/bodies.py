@@ -36,6 +36,7 @@ from zerochat.group.membership.bot_announcement import (
 )
 from zerochat.group.tlog.verdicts import BadVerdict, Verdict, read_verdict, verdict_error
 from zerochat.limits import HOPS_MAX, POST_BYTES_MAX
+from zerochat.names import hidden_in
 
 EMOJI_BYTES_MAX = 40
 """The longest emoji that Unicode recommends has 35: two people of two skin tones, and joiners."""
@@ -47,6 +48,9 @@ PINS_MAX = 20
 _ID = re.compile("[A-Za-z0-9_-]{43}")
 _DID = re.compile("did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
 _LINE_ENDS = re.compile("[\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]")
+
+_JOINERS = frozenset(map(chr, (0x200C, 0x200D, *range(0xE0020, 0xE0080))))
+"""Invisible characters inside Persian words, emoji and flags."""
 
 
 class NotAnEmoji(LocalError):
@@ -178,6 +182,8 @@ def validated(saying: Content) -> Content:
             raise NotAnEmoji(emoji=ascii(emoji[:16]) if fault == "hidden" else emoji[:16])
         case Topic(text) if why := fault_of_topic(text):
             raise BadTopic(why=why)
+        case Topic(text) if hidden := hidden_in(text, _JOINERS):
+            raise BadTopic(why=f"it contains the invisible character {hidden}")
         case Pins(targets) if len(targets) > PINS_MAX:
             raise TooManyPins(limit=PINS_MAX)
         case Announcement() if why := announcement_error(saying):
