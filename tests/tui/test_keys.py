@@ -118,6 +118,22 @@ def test_the_field_is_in_sight_in_a_tiny_window(tmp_path, opener):
     run(play())
 
 
+@pytest.mark.parametrize(("pasted", "told"), [("pa\u200bste", True), ("past\u00e9 two", False)])
+def test_invisible_characters_in_a_pasted_name_are_reported(tmp_path, pasted, told):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f7")
+            await it.shows("Name of the new group")
+            await it.paste(pasted)
+            await it.until(lambda: it.app.screen.focused.value == pasted.replace("\u200b", ""))
+            if told:
+                await it.shows("had invisible characters")
+            assert bool(it.app.screen.query("#dialog-error")) == told
+
+    run(play())
+
+
 def test_every_dialog_quits_and_helps():
     for place in binding_owners():
         if issubclass(place.owner, ModalScreen):

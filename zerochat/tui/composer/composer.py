@@ -11,6 +11,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widgets import Input, Static, TextArea
 
+from zerochat.names import hidden_in
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.composer import paste
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
@@ -442,6 +443,9 @@ def _place(text: str, at: int) -> tuple[int, int]:
 class LineInput(Input):
     """A single-line input; pasted text becomes one printable line."""
 
+    class Cleaned(Message):
+        """A pasted text had invisible characters, which were removed or replaced."""
+
     async def _on_key(self, event: events.Key) -> None:
         if is_letter(event) and not event.is_printable and event.character:  # Textual would drop it
             event.prevent_default()
@@ -451,7 +455,11 @@ class LineInput(Input):
     def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
-        self.insert_text_at_cursor(printable_line(event.text.strip()))
+        text = event.text.strip()
+        line = printable_line(text)
+        self.insert_text_at_cursor(line)
+        if hidden_in(text, f"{line}\t\r\n"):
+            self.post_message(self.Cleaned())
 
 
 class CompletionList(Static):

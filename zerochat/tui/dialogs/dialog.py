@@ -64,6 +64,10 @@ class Dialog(ModalScreen[Answer]):
         if self.focused is not None:
             self.focused.scroll_visible(animate=False)
 
+    @on(LineInput.Cleaned)
+    def _cleaned(self) -> None:
+        self.show_error(Printable("The pasted text had invisible characters, which were removed or replaced."))
+
     def show_error(self, sentence: Printable) -> None:
         """Show an error of one of the dialog's actions in its feedback line, or in a line above its last one."""
         line = next(iter(self.query(Feedback)), None)
