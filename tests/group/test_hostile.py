@@ -1,5 +1,7 @@
 """A member that breaks the rules: the others keep communicating and agree."""
 
+from itertools import islice
+
 import pytest
 
 from tests.support.hostile_world import Hostile
@@ -8,14 +10,14 @@ from zerochat.group.event_log.event import DEPS_MAX, LABEL, LEAVE
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.inputs import SendPost, StepContext
 from zerochat.group.links import peers, rate_limits
-from zerochat.group.membership import heads_of, log
+from zerochat.group.membership import AUTHOR_CONTROL_MAX, check_all, heads_of, log, missing
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Agent
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import EVENTS, FORK_PROOF, HEADS_MAX, SYNC
-from zerochat.sim import play_history
+from zerochat.sim import floods, play_history
 from zerochat.sim.world import Node
 
 
@@ -224,3 +226,20 @@ def test_the_events_of_a_fork_proof_are_charged(monkeypatch):
     monkeypatch.undo()
     world.run(for_ms=60_000)
     world.talk()
+
+
+def test_an_equivocator_with_full_quotas_divides_nobody():
+    """Each of two members had 256 of its renames and refused 128 of the other's, and so all that depended on them."""
+    world = Hostile()
+    for name, later_ms in (("n0", 0), ("n1", 1_000)):
+        did = world.group(name).me
+        link = world.mallory.links.relationships[did]
+        flooder = floods.Flooder(world.mallory, did, link, world.now + later_ms, world.rng.randbytes)
+        for kind, body in islice(floods.membership(flooder), 3):
+            world.utter(name, kind, body)
+    told = len(world.group("n0").control.keys() - world.group("n1").control.keys())
+    assert 2 * told > AUTHOR_CONTROL_MAX > told
+    world.talk()
+    assert world.group("n0").control.keys() == world.group("n1").control.keys()
+    world.talk()
+    check_all(missing(world.group("n0").control, []))

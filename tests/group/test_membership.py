@@ -1052,6 +1052,29 @@ def test_a_full_group_leaves_each_member_its_reserve(monkeypatch):
     is_full(book, "c")
 
 
+def test_a_relayed_event_counts_in_its_own_past(monkeypatch):
+    monkeypatch.setattr(quota, "AUTHOR_CONTROL_MAX", 4)
+    book = Book(ANYONE, members="bc")
+    book.add("b", "d")
+    seen = book.heads()
+    for branch in "xy":
+        past = seen
+        for number in range(3 if branch == "x" else 2):
+            event = book.make("b", LABEL, {"label": f"{branch}{number}"}, past)
+            if branch == "y":
+                for sender in ("", did("b"), did("d")):  # the author, and one of its branch
+                    with pytest.raises(Refused, match="too many"):
+                        check_control(event, book.control, sender)
+            check_control(event, book.control, did("c"))
+            book.control[event.id] = event
+            past = [event]
+    assert check_all(book.control.values()) == book.control
+    full = [one for one in book.heads() if one.body["label"] == "x2"]
+    for past in (full, book.heads()):
+        with pytest.raises(Refused, match="too many"):
+            check_control(book.make("b", LABEL, {"label": "more"}, past), book.control, did("c"))
+
+
 # --- any history ----------------------------------------------------------------------------------------------------
 
 POLICIES = [FLAT, Policy(quorum=3), ADMINS, ANYONE, RULED_ANYONE, Policy(roles="admins")]

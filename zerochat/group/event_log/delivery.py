@@ -69,7 +69,7 @@ def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bo
         acknowledgements.request_missing(tx, name, sender)
         return False
     rate_limits.charge_work(tx, name, sender, log_of(group.control).work_us(event))
-    check_control(event, group.control)
+    check_control(event, group.control, sender)
     lamport.check_not_ahead(event.lamport, tx.now)
     _apply_control(tx, name, event)
     return True
@@ -85,7 +85,7 @@ def _apply_control(tx: Transaction, name: str, event: Event) -> None:
         control = tx.group(name).control
         try:
             rate_limits.charge_work(tx, name, sender, log_of(control).work_us(event))
-            check_control(event, control)
+            check_control(event, control, sender)
             lamport.check_not_ahead(event.lamport, tx.now)
         except RemoteError as error:
             tx.emit(Measure("dropped", error.code))

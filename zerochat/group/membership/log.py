@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, GENESIS, REMOVE, Event
-from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota
+from zerochat.group.membership.quota import RECEIVED_MAX, EventQuota, check_in_past
 from zerochat.group.membership.resolve import RecentCache, ViewBuilder, ancestors, in_order, resolve_counted
 from zerochat.group.membership.rights import check_causes, check_genesis, check_right
 from zerochat.group.membership.view import View
@@ -58,8 +58,8 @@ class MembershipLog:
         return EVENT_WORK_US + (0 if is_last else each_us * self.size)
 
     def check(self, event: Event) -> None:
-        """Reject an event that its author had no right to create, in its own causal past. Raises Unauthentic,
-        Malformed or Refused."""
+        """Reject an event that its author had no right to create, or had created too many before, in its own causal
+        past. Raises Unauthentic, Malformed or Refused."""
         event.check_signature()
         if event.type == GENESIS:
             check_genesis(event, self.control)
@@ -67,11 +67,13 @@ class MembershipLog:
         check_causes(event, self.control)
         if self.heads == set(event.deps):
             check_right(event, self._present().current, self.control)
+            self.quota.check_author(event)
         else:
             past = {name: self.control[name] for name in ancestors(self.control, event.deps)}
             view, closures = resolve_counted(past)
             self._closures = max(self._closures, closures)
             check_right(event, view, past)
+            check_in_past(event, past)
 
     def extend(self, event: Event, control: dict[str, Event]) -> None:
         """Add a checked event; `control` has it, and otherwise the same events as before."""
@@ -132,14 +134,15 @@ def log_of(control: dict[str, Event]) -> MembershipLog:
     return log
 
 
-def check_control(event: Event, control: dict[str, Event]) -> None:
+def check_control(event: Event, control: dict[str, Event], sender: str = "") -> None:
     """Reject a membership event that its author had no right to create, in its own causal past.
 
-    All of its `deps` must be in `control` already. Raises Unauthentic, Malformed or Refused.
+    All of its `deps` must be in `control` already. `sender`: the member that it comes from, if not its author. Raises
+    Unauthentic, Malformed or Refused.
     """
     log = log_of(control)
     log.check(event)
-    log.quota.check(event)
+    log.quota.check(event, sender)
 
 
 def extend_control(control: dict[str, Event], event: Event) -> tuple[dict[str, Event], View]:

@@ -11,11 +11,15 @@ is above therefore spends its own branch, however many members it adds.
   are added meanwhile may not, or a chain of Sybils, of which each adds the next one and leaves, would have no end.
 - What a member leaves behind when it has left or was removed, and the event that added it, counts a quarter. So a
   branch recovers when its members remove an abuser.
+- The order of arrival decides which concurrent events are refused: an equivocator, or Sybils that tell each member
+  something else, would divide the honest members for good. So while a group has fewer than `RELAYED_MAX` events, one
+  that a member of no common branch relays need only be within its author's limit in its own causal past, which is the
+  same for all: an honest member relays what it has accepted.
 - The first leave and the first removal of a member never count: they must be possible however full the log is. A
   member's first vote about another does not count for its author, for the same reason, but for its branches.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, LEAVE, REMOVE, VOTE, Event
@@ -32,6 +36,10 @@ RESERVE = 8
 """Events of an author that are accepted although its branch or the group is full, besides `MEMBERS_MAX` votes."""
 DEPARTED_WEIGHT = 4
 """How many events of former members count as one."""
+RELAYED_MAX = CONTROL_MAX // 2
+"""Membership events of a group up to which relayed ones may exceed the limits of their author and branches. Fewer than
+a joiner accepts, since checking concurrent events takes it a time in proportion to their square
+(`log.CHECK_WORK_US_MAX`)."""
 RECEIVED_MAX = DEPARTED_WEIGHT * CONTROL_MAX
 """Membership events that a joiner accepts: those that count, and those of former members."""
 
@@ -72,24 +80,39 @@ class EventQuota:
         for event in events:
             self.add(event)
 
-    def check(self, event: Event) -> None:
-        """Raise Refused where one more event exceeds a limit."""
+    def check_author(self, event: Event) -> None:
+        """Raise Refused where one more event exceeds the limit of its author."""
+        own = self.by_author.get(event.author, Count()).weight
+        if own >= AUTHOR_CONTROL_MAX and self._counts(event)[1] and not self._is_first_vote(event):
+            raise Refused(why="too many membership events")
+
+    def check(self, event: Event, sender: str = "") -> None:
+        """Raise Refused where an event that does not exceed the limit of its author in its own past exceeds one here.
+        `sender`: the member that it comes from, if not its author."""
+        if self._is_relayed(event.author, sender):
+            return
+        self.check_author(event)
         in_all, by_author = self._counts(event)
         own, reserve = self.by_author.get(event.author, Count()).weight, RESERVE
         if self._is_first_vote(event):
             own, reserve = self._votes.get(event.author, 0), MEMBERS_MAX
-        elif by_author and own >= AUTHOR_CONTROL_MAX:
-            raise Refused(why="too many membership events")
         if self._is_full(event.author, in_all, by_author) and (own >= reserve or event.author in self._late):
             raise Refused(why="too many membership events")
+
+    def _is_relayed(self, author: str, sender: str) -> bool:
+        """Whether a member that shares no branch with the author relays, while there is room for it."""
+        if sender in ("", author) or self.all.present + self.all.departed >= RELAYED_MAX:
+            return False
+        branches = [*self._branches(author)]
+        return not any(one is other for one in self._branches(sender) for other in branches)
 
     def _is_full(self, author: str, in_all: bool = True, by_author: bool = True) -> bool:
         full = in_all and self.all.weight >= CONTROL_MAX
         return full or (by_author and any(one.weight >= BRANCH_MAX for one in self._branches(author)))
 
     def check_whole(self) -> None:
-        """Raise Refused where these events exceed the limits in whatever order they came. If they were accepted one by
-        one, in any order, they do not."""
+        """Raise Refused where these events, none of which exceeds the limit of its author in its own past, exceed the
+        limits in whatever order they came. If they were accepted one by one, in any order, they do not."""
         reserves = {did: min(own.present + own.departed, RESERVE) for did, own in self.by_author.items()}
         for did, votes in self._votes.items():
             reserves[did] = reserves.get(did, 0) + min(votes, MEMBERS_MAX)
@@ -98,8 +121,8 @@ class EventQuota:
             for branch in self._branches(did):
                 spare[id(branch)] = spare.get(id(branch), 0) + reserve
         over = self.all.weight - sum(reserves.values()) > CONTROL_MAX
-        over = over or any(own.weight > AUTHOR_CONTROL_MAX for own in self.by_author.values())
-        if over or any(one.weight - spare.get(id(one), 0) > BRANCH_MAX for one in self.by_branch.values()):
+        over = over or any(own.weight > RELAYED_MAX for own in self.by_author.values())
+        if over or any(one.weight - spare.get(id(one), 0) > RELAYED_MAX for one in self.by_branch.values()):
             raise Refused(why="too many membership events")
 
     def add(self, event: Event) -> None:
@@ -156,3 +179,10 @@ class EventQuota:
             goes = event.author if event.type == LEAVE else remove_of(event).member
             return (event.type, goes) in self._free, (event.type, goes, event.author) in self._free
         return True, True
+
+
+def check_in_past(event: Event, past: Mapping[str, Event]) -> None:
+    """Raise Refused where an event exceeds the limit of its author in its own causal past: the same for all members, in
+    whatever order events come."""
+    if sum(other.author == event.author for other in past.values()) >= AUTHOR_CONTROL_MAX:
+        EventQuota(sorted(past.values(), key=lambda other: (other.lamport, other.id))).check_author(event)
