@@ -75,8 +75,8 @@ def deaf_to(person: Person, signatures: set[bytes]) -> None:
     transport: Any = person.thread.loop.transport
     poll = transport.poll
 
-    def heard(timeout: int, *, read: bool) -> Any:
-        found, ready = poll(timeout, read=read)
+    def heard(timeout: int, *limits: int) -> Any:
+        found, ready = poll(timeout, *limits)
         return [one for one in found if not isinstance(one, Received) or one.envelope[-64:] not in signatures], ready
 
     transport.poll = heard

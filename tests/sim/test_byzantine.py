@@ -354,6 +354,10 @@ def key_of(did):
     return Ed25519PublicKey.from_public_bytes(data[2:])
 
 
+def hash_of(value):
+    return base64.urlsafe_b64encode(hashlib.sha256(canonical(value)).digest()).rstrip(b"=").decode()
+
+
 def verdict(evidence):
     """A judge of its own, which has nothing but the evidence and the specifications: who has provably signed two
     histories. Raises InvalidSignature where anything in it is not signed by whom it names."""
@@ -364,7 +368,7 @@ def verdict(evidence):
     events = {}
     for record in evidence["events"]:
         unsigned = {key: value for key, value in record.items() if key != "sig"}
-        name = base64.urlsafe_b64encode(hashlib.sha256(canonical(unsigned)).digest()).rstrip(b"=").decode()
+        name = hash_of({**unsigned, "body": hash_of(record["body"])})
         key_of(record["author"]).verify(raw(record["sig"]), b"zerochat/event/1\n" + name.encode())
         assert group == (record["group"] or name)
         events[name] = record
