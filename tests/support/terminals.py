@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from contextlib import contextmanager, suppress
 
@@ -57,6 +58,10 @@ class Terminal:
     @property
     def shown(self):
         return b"".join(self._shown).decode(errors="replace")
+
+    def edits_lines(self):
+        """Wait until the program edits lines itself; before, the terminal echoes what is typed as well."""
+        until(lambda: not termios.tcgetattr(self._main)[3] & termios.ICANON, "a line editor")
 
     def shows(self, text):
         until(lambda: text in self.shown, f"{text!r}; there is {self.shown[-2000:]!r}, and")
