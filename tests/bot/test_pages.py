@@ -107,6 +107,6 @@ def test_control_protocol_examples(home, people):
                 number = found[1] if found else ""
         rpc.stdin.close()
         assert rpc.wait(30) == 0
-    for line in typed(block("zerochat rpc --stdio")):
+    for line in typed(block("zerochat rpc --schema")):
         ran = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0 and "error" not in ran.stdout.partition("$defs")[0], (line, ran.stdout, ran.stderr)
