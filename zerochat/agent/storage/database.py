@@ -116,7 +116,8 @@ def create_database(
     path: Path, key: bytes, *, vfs: str | None = None, busy_ms: int = BUSY_MS, wal: bool = True
 ) -> apsw.Connection:
     """A new file without tables, encrypted with `key` (32 bytes). The caller creates the tables and sets the mark and
-    the version in one transaction. Raises NotAJournal when the path exists.
+    the version in one transaction. Raises NotAJournal when the path exists, or any error of `sqlite_errors`; then there
+    is no new file.
 
     `wal`: with a write-ahead log; a copy that is written once needs none.
     """
@@ -126,7 +127,11 @@ def create_database(
         raise NotAJournal(path=path, why="the path exists already") from None
     except OSError as error:
         raise disk_error(error, path) from error
-    return _connect(path, key, None, vfs, busy_ms, "WAL" if wal else "OFF")
+    try:
+        return _connect(path, key, None, vfs, busy_ms, "WAL" if wal else "OFF")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def open_database(
@@ -163,7 +168,7 @@ def _connect(
             _prepare(db, path, key, busy_ms)
             if expected is not None:
                 _check(db, path, expected)
-            else:
+            elif mode == "WAL":  # a copy gets it from its source
                 db.pragma("auto_vacuum", 2)  # incremental: pages of erased content are given back in slices
             if db.pragma("journal_mode", mode) != mode.lower():
                 raise DiskFailed(path=path, why="this file system does not support a write-ahead log")
