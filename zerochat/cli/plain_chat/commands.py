@@ -38,7 +38,7 @@ QUOTE_CELLS = 60
 
 _ID = re.compile("[A-Za-z0-9_-]{43}")
 """An id of an event or a group."""
-_SHELL_COMMAND = re.compile("`zerochat[ ]([^`]+)`")
+_SHELL_COMMAND = re.compile("`zerochat\\s([^`]+)`")
 
 
 class Session(Protocol):
