@@ -379,7 +379,7 @@ def test_a_member_waits_for_one_step_of_a_flood(monkeypatch):
     loop._process([])
     assert [served(batch) for batch in committed] == [[b"0", b"hello"]]
     loop._process([])
-    assert len(served(committed[1])) > 5, "nobody else waits"
+    assert len(served(committed[1])) > 5, "no other source waits"
 
 
 def test_a_turn_ends_when_a_client_waits(monkeypatch):

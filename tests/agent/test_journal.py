@@ -689,7 +689,7 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
             found.add(page)
     # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or of
     # the index of signed messages without words, or has the places of pages in the tree, or is one of the seven of the
-    # index of words, which nobody has asked).
+    # index of words, which no test has asked).
     assert len(found) >= len(good) // 4096 - 6 - 7 and 0 in found
 
 

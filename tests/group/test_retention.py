@@ -297,7 +297,7 @@ def test_a_group_with_a_transparency_log_has_no_rule():
 
 @pytest.mark.parametrize("mark", ["m" * 17, "m m", {}, 1])
 def test_a_mark_that_is_none_is_rejected(mark):
-    """A mark stays when the content is erased, so an author could have others store records that nobody can read."""
+    """A mark stays when the content is erased, so an author could have others store records that no member can read."""
     world = Keeping()
     world.post("n0", "one")
     (row,) = world.rows("n0", POST)

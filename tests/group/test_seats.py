@@ -236,7 +236,7 @@ def test_seats_are_independent_of_order(seats, reserve, dice):
 @settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_no_attack_of_one_branch_takes_a_settled_seat(dice):
-    """Any additions by b and its sybils, with any past: nobody loses a seat whom the founder, or another branch than
+    """Any additions by b and its sybils, with any past: no member loses a seat that the founder, or another branch than
     its own, had in the past of an addition."""
     with pytest.MonkeyPatch.context() as patch:
         limit(patch, 10)

@@ -34,7 +34,7 @@ PATIENCE = 50
 """Rounds in which Mallory can send nothing, because her connection was cut, until she gives up."""
 AHEAD_MAX = 100
 """Steps for Mallory between the moment when an envelope of Bob's was read and its own step: mostly none; where Bob's
-last one was dear and hers are cheap, as many as that one cost. In the order of arrival there would be a thousand."""
+last one was dear and hers are cheap, as many as it cost. In the order of arrival there would be a thousand."""
 CAUSED = HistoryRead | OwnEventsRead | Reconciled | PartsRead
 
 
@@ -181,6 +181,6 @@ def test_a_flood_delays_its_sender_not_the_others(town, kind, monkeypatch, budge
     others = [
         effects for each, effects in steps if isinstance(each, Received) and each.link not in (queued.mallory, b"")
     ]
-    assert not any(effect == Measure("throttled") for effects in others for effect in effects), "nobody else pays"
+    assert not any(effect == Measure("throttled") for effects in others for effect in effects), "no other member pays"
     assert charged.us[bob.group.me] < rate_limits.WORK_US_MAX
     assert alice.is_well() and bob.is_well()

@@ -11,7 +11,7 @@ keeps its id, its place and its links: acknowledgements, completeness, set recon
 and no member asks for it again. What stays tells who posted when, and no more. Under the group's rule a member that was
 away for longer receives such headers in place of the messages. It accepts one only when the event has expired by its
 own clock, so that no member can pass off another one's recent post as expired; posts of new members' past are not sent
-at all. Groups with a rule add random bytes to each body: otherwise its hash would reveal a short text to whoever
+at all. Groups with a rule add random bytes to each body: otherwise its hash would reveal a short text to a reader that
 guesses it. Other groups do not, so under a choice of ours alone the hash of a short text can be guessed by a thief of
 our disk. Membership events stay, and so do announcements of bots.
 

@@ -126,7 +126,7 @@ def tlog_blobs(speaker: Speaker, dice: Random) -> Received:
 
 @kind(TLOG_EXTENSION)
 def tlog_extension(speaker: Speaker, dice: Random) -> Received:
-    """A checkpoint with as many signatures as fit, by the operator or by anybody."""
+    """A checkpoint with as many signatures as fit, by the operator or by others."""
     me, log = speaker.mine(_GROUP), _log(speaker)
     seed = me.seed
     note = log.followed.note or checkpoint(log.rules.origin, log.followed.frontier, seed)

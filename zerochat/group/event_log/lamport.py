@@ -44,7 +44,7 @@ def check_not_ahead(lamport: int, now: int) -> None:
 def confirm_clock(tx: Transaction, member: str, at: int) -> None:
     """A member reports its time (UTC ms), as every `sync` does. After a clock change of ours, it confirms the new time
     if its own is nearer to that than to the continued one. The new time is adopted when two members have confirmed it,
-    as one may lie; where there is one other member, when that one has."""
+    as one may lie; where there is one other member, when it has."""
     if not tx.agent.clock_offset_ms or abs(at - tx.context.now) >= abs(at - tx.now):
         return
     confirmed = tuple(dict.fromkeys((*tx.agent.clock_confirmed_by, member)))
