@@ -167,8 +167,11 @@ def test_hostile_messages_change_nothing():
 
 
 def test_secrets_stay_out_of_logs():
-    channel = Pair().channels[0]
+    pair = Pair()
+    channel = pair.channels[0]
     assert channel.offered.hex() not in repr(channel) and repr(channel.offered) not in repr(channel)
+    opened = pair.send_and_deliver(0)
+    assert all(repr(secret) not in repr(opened) for secret in (opened.plain, opened.key, opened.channel.given))
 
 
 def test_frozen_conversation():

@@ -24,7 +24,7 @@ from zerochat.didcomm.layers import MediaType
 from zerochat.didcomm.message import Message, dump
 from zerochat.didcomm.protocols import mediation, mediator_receipt, pickup, routing
 from zerochat.errors import Malformed, RemoteError, Unauthentic
-from zerochat.group.effects import Measure, WebPost
+from zerochat.group.effects import Measure, Rejected, WebPost
 from zerochat.group.engine import step
 from zerochat.group.inputs import CreateGroup, StepContext, WebReceived
 from zerochat.group.links import mediator_receipts, peers
@@ -331,7 +331,7 @@ def test_a_forged_receipt_changes_nothing(waiting):
     before = waiting.nodes["n0"].agent
     for junk in (receipt_for(waiting, by=new_peer2(random, [])), b'{"payload":', b'{"payload":"e30","signatures":[]}'):
         after, effects = told(waiting, junk)
-        assert after == before and [type(one) for one in effects] == [Measure]
+        assert after == before and [type(one) for one in effects] == [Rejected]
     unasked = mediator_receipt.sign_receipt(ENVELOPE, UNTIL, waiting.web.mediators["m0"]._identity, random)
     assert told(waiting, unasked) == (before, []), "of something in which nothing was said, or of long ago"
 
@@ -438,9 +438,10 @@ def test_lost_events_invalidate_receipts(waiting):
     [member] = group.links.peers
     assert group.links.peers[member].shown.mediator_receipt.upto
     tx = Transaction(node.agent, StepContext(waiting.now, random), PACKERS)
-    tx.update_acks(name, member, upto={group.me: group.seq}, regressed_since=1, written_at=0)
+    own = {tx.number_author(name, group.me): group.seq}
+    tx.update_acks(name, member, upto=own, regressed_since=1, written_at=0)
     view, at = group.view.checksum, waiting.now + 1
-    acknowledgements.record_regression(tx, name, member, view, [0] * len(group.view.members), at)
+    acknowledgements.record_regression(tx, name, member, view, 0, at)
     assert (
         tx.group(name).links.peers[member].shown.mediator_receipt == StoredAtMediator()
         and not tx.agent.awaited_receipts
@@ -487,17 +488,17 @@ def test_report_names_the_receipt_and_its_expiry(waiting):
     agent, group = waiting.nodes["n0"].agent, waiting.group("n0")
     row = Row(1, group.id, "id", group.me, group.seq, 1, "post", b"", waiting.now, False)
     event = cli_harness.event(group.seq, group.me, "n0", self=True)
-    [one] = delivery.report(agent, group, row, [], {}, event).members
+    [one] = delivery.report(agent, group, row, lambda members: [], {}, event).members
     assert (one.state, one.delivered) == ("stored", False) and one.stored_until
     assert "the mediator has confirmed that it stores it until 12:04" in delivery_text._member_sentence(
         replace(one, nick="bob"), {}, str, lambda _: "12:04"
     )
     assert fates.symbol_of(one) == "⇥" and "stored by its mediator until" in fates.state_text(one)
     lost = replace(agent, endpoint_failures={"http://m0.example/": EndpointFailure(1, time.time_ns())})
-    [away] = delivery.report(lost, group, row, [], {}, event).members
+    [away] = delivery.report(lost, group, row, lambda members: [], {}, event).members
     assert (away.state, away.via) == ("stored", ""), "also where its mediator cannot be reached just now"
     linked = replace(agent, links_up=frozenset({next(iter(group.links.peers.values())).link}))
-    [one] = delivery.report(linked, linked.groups[group.id], row, [], {}, event).members
+    [one] = delivery.report(linked, linked.groups[group.id], row, lambda members: [], {}, event).members
     assert (one.state, one.stored_until) == ("sent", None), "on its way to the member itself"
 
 
@@ -531,13 +532,13 @@ def test_receipts_cover_a_contiguous_range(waiting, known, span, after):
     peer = replace(
         peer,
         start_seq=0,
-        acks=replace(peer.acks, upto={**peer.acks.upto, group.me: 4}),
         shown=replace(peer.shown, mediator_receipt=held_by(known)),
     )
+    links = replace(group.links, peers={member: peer})
     digest, one = posted(waiting)
     agent = replace(
         agent,
-        groups={name: replace(group, links=replace(group.links, peers={member: peer}))},
+        groups={name: replace(group, links=links.with_acks(member, {**links.acks_of(member), group.me: 4}))},
         awaited_receipts={digest: replace(one, first=span[0], upto=span[1])},
     )
     receipt = receipt_for(waiting, now // 1000 + 50)

@@ -290,7 +290,8 @@ def test_the_shortcut_has_the_limits_of_the_long_way() -> None:
 
 
 def resealed(header: Json | bytes, plain: bytes = BODY, envelope: bytes | None = None) -> bytes:
-    """Our envelope with another header, re-encrypted by Bob, who knows its content key like any recipient."""
+    """Our envelope with another header, re-encrypted by Bob, who knows the content encryption key as any recipient
+    does."""
     envelope = envelope or authcrypt()
     _, original = opened(envelope)
     [recipient] = original["recipients"]

@@ -12,7 +12,15 @@ from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence import messages
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription
-from zerochat.evidence.merkle import EMPTY_ROOT, Frontier, Tree, root_of_inclusion
+from zerochat.evidence.merkle import (
+    EMPTY_ROOT,
+    Frontier,
+    Tree,
+    path_length,
+    range_paths,
+    range_proof,
+    root_of_inclusion,
+)
 from zerochat.evidence.messages import parse_ack, parse_data, parse_overwrite, parse_share
 from zerochat.evidence.note import (
     Checkpoint,
@@ -82,6 +90,24 @@ def shown(entry, index, size, path, root):
         return root_of_inclusion(entry, index, size, path) == root
     except Unauthentic:
         return False
+
+
+def test_a_range_proof_gives_the_root_and_each_inclusion_proof():
+    entries = [b"%d" % number for number in range(25)]
+    tree = Tree(entries)
+    for size in range(1, 26):
+        paths = [tree.inclusion(index, size) for index in range(size)]
+        assert [path_length(index, size) for index in range(size)] == list(map(len, paths))
+        for begin in range(size):
+            for end in range(begin + 1, size + 1):
+                proof = range_proof(paths[begin], paths[end - 1], begin, end, size)
+                found = range_paths(entries[begin:end], begin, size, proof)
+                assert found == (tree.root(size), [b"".join(path) for path in paths[begin:end]])
+                for wrong in ([*proof, bytes(32)], *([proof[:-1]] if proof else [])):
+                    with pytest.raises(Unauthentic):
+                        range_paths(entries[begin:end], begin, size, wrong)
+                if proof:
+                    assert range_paths(entries[begin:end], begin, size, [bytes(32), *proof[1:]])[0] != tree.root(size)
 
 
 # --- notes and checkpoints ------------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def test_proof_content_is_summarised():
 
 def test_a_group_without_signatures_has_no_proofs(people):
     (alice,) = people("alice")
-    alice.client.create_group("plain")
+    alice.client.create_group("plain", keys="deniable")
     sent = alice.client.send_message("plain", "hello")
     with pytest.raises(AgentError, match="cannot be proven"):
         alice.client.get_proof("plain", sent.id)

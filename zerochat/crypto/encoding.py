@@ -309,14 +309,14 @@ def compact_json(value: object) -> bytes:
     return _WRITE(value)
 
 
-def canonical_json(value: object) -> bytes:
+def canonical_json(value: object, unchecked: object = None) -> bytes:
     """JSON Canonicalization Scheme (RFC 8785) for a subset. Raises Malformed outside it.
 
     The subset: objects with ASCII names, arrays, text, true, false, null, and integers of at most 53 bits, no floats.
-    There msgspec's sorted output is canonical.
+    There msgspec's sorted output is canonical. `unchecked`: the only part that may be outside of it; None: all.
     """
     try:
-        _check_subset(value)
+        _check_subset(value if unchecked is None else unchecked)
         return _CANONICAL(value)
     except (ValueError, RecursionError):
         raise Malformed(why="JSON outside the canonical subset") from None

@@ -1,7 +1,7 @@
 """HPKE (RFC 9180), base mode: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305.
 
-`cryptography` has this suite too (from 47 on), but draws the ephemeral key itself, and does not show the content key;
-it is the oracle of the tests. A complaint about a sealed message discloses its content key, which opens that message
+`cryptography` has this suite too (from 47 on), but draws the ephemeral key itself, and does not show the AEAD key;
+it is the oracle of the tests. A complaint about a sealed message discloses its AEAD key, which opens that message
 alone (`group/key_agreement/complaint.py`).
 """
 
@@ -23,8 +23,8 @@ from zerochat.errors import Malformed
 
 SEAL_BYTES: Final = KEY_BYTES + MAC_BYTES
 """How much longer a sealed message is than its content, in bytes."""
-CONTENT_KEY_BYTES: Final = KEY_BYTES + CHACHA_NONCE_BYTES
-"""A content key: the AEAD's key and its nonce."""
+AEAD_KEY_BYTES: Final = KEY_BYTES + CHACHA_NONCE_BYTES
+"""An AEAD key with its nonce."""
 
 _SHA256 = SHA256()
 _VERSION = b"HPKE-v1"
@@ -57,8 +57,8 @@ def _schedule_context(info: bytes) -> bytes:
     return _BASE + _NO_PSK_ID + _extract(_SUITE, b"", b"info_hash", info)
 
 
-def _content_key(shared: bytes, enc: bytes, public: bytes, info: bytes) -> bytes:
-    """The content key by the key schedule (section 5.1); `shared`: the result of X25519."""
+def _aead_key(shared: bytes, enc: bytes, public: bytes, info: bytes) -> bytes:
+    """The AEAD key by the key schedule (section 5.1); `shared`: the result of X25519."""
     secret = _expand(_KEM, _extract(_KEM, b"", b"eae_prk", shared), b"shared_secret", enc + public, 32)
     secret, context = _extract(_SUITE, secret, b"secret", b""), _schedule_context(info)
     key = _expand(_SUITE, secret, b"key", context, KEY_BYTES)
@@ -72,25 +72,25 @@ def seal(public: bytes, info: bytes, plain: bytes, ephemeral: bytes) -> bytes:
     low order, Malformed for a wrong length.
     """
     enc = x25519_public(ephemeral)
-    key = _content_key(x25519(ephemeral, public), enc, public, info)
+    key = _aead_key(x25519(ephemeral, public), enc, public, info)
     return enc + chacha20_poly1305_seal(key[:KEY_BYTES], key[KEY_BYTES:], plain, b"")
 
 
-def content_key(secret: bytes, info: bytes, sealed: bytes) -> bytes:
+def aead_key(secret: bytes, info: bytes, sealed: bytes) -> bytes:
     """The 44-byte key that opens this message alone, by its recipient's secret key. Raises Unauthentic or Malformed."""
     if len(sealed) < SEAL_BYTES:
         raise Malformed(why="an HPKE message that is too short")
     enc = sealed[:KEY_BYTES]
-    return _content_key(x25519(secret, enc), enc, x25519_public(secret), info)
+    return _aead_key(x25519(secret, enc), enc, x25519_public(secret), info)
 
 
 def open_with(key: bytes, sealed: bytes) -> bytes:
-    """The content of a message by its content key. Raises Unauthentic, Malformed for a wrong length."""
-    if len(key) != CONTENT_KEY_BYTES or len(sealed) < SEAL_BYTES:
+    """The content of a message by its AEAD key. Raises Unauthentic, Malformed for a wrong length."""
+    if len(key) != AEAD_KEY_BYTES or len(sealed) < SEAL_BYTES:
         raise Malformed(why="an HPKE message or its key of the wrong length")
     return chacha20_poly1305_open(key[:KEY_BYTES], key[KEY_BYTES:], sealed[KEY_BYTES:], b"")
 
 
 def seal_open(secret: bytes, info: bytes, sealed: bytes) -> bytes:
     """Inverse of `seal`, by the recipient's secret key. Raises Unauthentic, Malformed for a short message."""
-    return open_with(content_key(secret, info, sealed), sealed)
+    return open_with(aead_key(secret, info, sealed), sealed)

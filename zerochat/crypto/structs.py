@@ -19,3 +19,8 @@ class Redacted(Struct, frozen=True):
     def __repr__(self) -> str:
         shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.REDACTED)
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Erasable(Redacted, frozen=True):
+    """A record of keys that are erased once they are used. The journal seals its fields, so that no older copy of them
+    opens (`agent/storage/erasure_key.py`), and a backup does not have them: what contains it has to work without."""

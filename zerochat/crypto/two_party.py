@@ -15,7 +15,7 @@ Authentication is the caller's: messages travel in signed events.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -55,13 +55,15 @@ class Channel(Redacted, frozen=True):
     """The secret of the one-time pre-key for the peer's first message; empty: none, or used."""
 
 
-class Opened(NamedTuple):
+class Opened(Redacted, frozen=True):
     """A received message."""
+
+    REDACTED = ("plain", "key")
 
     channel: Channel
     plain: bytes
     key: bytes
-    """The content key, which opens this message alone: the evidence of a complaint."""
+    """The AEAD key, which opens this message alone: the evidence of a complaint."""
 
 
 def met(offered: bytes, peer: bytes, channel: Channel | None = None) -> Channel:
@@ -110,7 +112,7 @@ def receive(channel: Channel, context: bytes, message: bytes, held: tuple[HeldPr
     if size is None or len(message) < size + hpke.SEAL_BYTES + _BODY_BYTES:
         raise Malformed(why="a pairwise message of the wrong length")
     header, sealed = message[:size], message[size:]
-    key = hpke.content_key(_secret(channel, header, held), context + header, sealed)
+    key = hpke.aead_key(_secret(channel, header, held), context + header, sealed)
     plain = hpke.open_with(key, sealed)
     given, offered, index = plain[:KEY_BYTES], plain[KEY_BYTES : 2 * KEY_BYTES], plain[2 * KEY_BYTES : _BODY_BYTES]
     try:
@@ -129,8 +131,13 @@ def receive(channel: Channel, context: bytes, message: bytes, held: tuple[HeldPr
     return Opened(after, plain[_BODY_BYTES:], key)
 
 
+def is_to(message: bytes, prekey: bytes) -> bool:
+    """Whether a message is encrypted to this last-resort pre-key, by the id in its header."""
+    return message[: 1 + ID_BYTES] == bytes([_LAST_RESORT]) + prekey_id(prekey)
+
+
 def body_of(message: bytes, key: bytes) -> bytes:
-    """The content of a message by its content key. Raises Unauthentic or Malformed."""
+    """The content of a message by its AEAD key. Raises Unauthentic or Malformed."""
     size = _HEADER_BYTES.get(message[0]) if message else None
     if size is None:
         raise Malformed(why="a pairwise message of an unknown kind")

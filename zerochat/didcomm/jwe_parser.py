@@ -31,7 +31,7 @@ _TYP_READ = (None, TYP, "didcomm-encrypted+json", "application/didcomm+encrypted
 class Recipient(NamedTuple):
     kid: str
     wrapped: bytes
-    """The content key, wrapped by the key-encryption key."""
+    """The content encryption key, wrapped by the key-encryption key."""
     ephemeral: PublicKey
 
 

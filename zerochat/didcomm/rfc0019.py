@@ -1,17 +1,17 @@
 """DIDComm v1 packer: Aries RFC 0019 envelopes with NaCl boxes and Ed25519 verkeys.
 
     protected   enc, typ JWM/1.0, alg Authcrypt or Anoncrypt, and for every recipient, by its verkey in base58:
-                authcrypt   the content key in a box; the sender's verkey in a sealed box
-                anoncrypt   the content key in a sealed box
+                authcrypt   the content encryption key in a box; the sender's verkey in a sealed box
+                anoncrypt   the content encryption key in a sealed box
     ciphertext  the message under that key, ChaCha20-Poly1305 with 12-byte nonces, whatever `enc` says; the header as it
                 was sent is the additional data
 
 Keys are the identities' Ed25519 signing keys, because this format names parties by verkeys; boxes use the X25519 keys
 at the same points. `check_sender` verifies that a verkey belongs to the DID in the message's `~from`.
 
-zerochat writes envelopes for a single recipient. With several, all share the content key and the ciphertext is not
-bound to the sender's boxes: every recipient can replace the content under the sender's name. Such envelopes are read
-and marked `forgeable`; they prove no sender. The mark is not reliable, because a recipient can strip the other
+zerochat writes envelopes for a single recipient. With several, all share the content encryption key and the ciphertext
+is not bound to the sender's boxes: every recipient can replace the content under the sender's name. Such envelopes are
+read and marked `forgeable`; they prove no sender. The mark is not reliable, because a recipient can strip the other
 recipients before forwarding.
 """
 
@@ -336,7 +336,8 @@ def _usual(envelope: bytes) -> _Envelope | None:
 
 
 def _open_key(kind: Kind, boxes: bytes, own: _Own) -> tuple[bytes, str | None]:
-    """The content key and the sender's verkey in base58. Raises Malformed for wrong lengths, Unauthentic otherwise."""
+    """The content encryption key and the sender's verkey in base58. Raises Malformed for wrong lengths, Unauthentic
+    otherwise."""
     if not boxes:
         raise Malformed(why="envelope: a key, a nonce or a sender that is not base64url, or of the wrong length")
     if kind == "anoncrypt":

@@ -90,7 +90,7 @@ class Accept(SignedStatement, frozen=True, tag="accept", tag_field="type", kw_on
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] = 0
     """Number of the publisher's events before the stream's start for this subscriber, in a group with a log."""
     key: _Bytes = ""
-    """Content key, sealed for the subscriber; empty where the group's key mode distributes it."""
+    """Chain key of the stream, sealed for the subscriber; empty where the group's key mode distributes it."""
 
 
 class Confirm(SignedStatement, frozen=True, tag="confirm", tag_field="type", kw_only=True):

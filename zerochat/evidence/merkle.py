@@ -125,3 +125,66 @@ def root_of_inclusion(entry: bytes, index: int, size: int, path: Sequence[bytes]
     if last:
         raise Unauthentic()
     return node
+
+
+def path_length(index: int, size: int) -> int:
+    """Hashes in the inclusion proof of entry `index` in a tree of `size` entries: those within the smallest subtree
+    that also has the last entry, and the left siblings above it."""
+    within = (index ^ (size - 1)).bit_length()
+    return within + (index >> within).bit_count()
+
+
+def range_proof(first: Sequence[bytes], last: Sequence[bytes], begin: int, end: int, size: int) -> list[bytes]:
+    """The subtrees outside of the entries `begin` to `end` (exclusive), from left to right: what `range_paths` needs
+    beside these entries. `first`, `last`: the inclusion proofs of the first and the last of them."""
+    left = [one for one, is_left in zip(first, _sides(begin, size), strict=True) if is_left]
+    return left[::-1] + [one for one, is_left in zip(last, _sides(end - 1, size), strict=True) if not is_left]
+
+
+def _sides(index: int, size: int) -> list[bool]:
+    """Whether each hash of an inclusion proof is a left sibling, bottom up."""
+    start, end, sides = 0, size, []
+    while end - start > 1:
+        middle = start + _split(end - start)
+        sides.append(index >= middle)
+        start, end = (middle, end) if index >= middle else (start, middle)
+    return sides[::-1]
+
+
+def range_paths(
+    entries: Sequence[bytes], begin: int, size: int, proof: Sequence[bytes] = ()
+) -> tuple[bytes, list[bytes]]:
+    """The root of a tree of `size` entries that has these from `begin` on, and the inclusion proof of each, its hashes
+    joined. `proof`: as of `range_proof`; none for a whole tree. Raises Unauthentic for a proof of another length."""
+    stop, rest, nodes = begin + len(entries), iter(proof), dict[tuple[int, int], bytes]()
+
+    def node(start: int, end: int) -> bytes:
+        if end <= begin or start >= stop:
+            found = next(rest)
+        elif end - start == 1:
+            found = leaf_hash(entries[start - begin])
+        else:
+            middle = start + _split(end - start)
+            found = node_hash(node(start, middle), node(middle, end))
+        nodes[start, end] = found
+        return found
+
+    def descend(start: int, end: int, above: bytes) -> None:
+        if end - start == 1:
+            paths.append(above)
+            return
+        middle = start + _split(end - start)
+        if begin < middle:
+            descend(start, middle, nodes[middle, end] + above)
+        if middle < stop:
+            descend(middle, end, nodes[start, middle] + above)
+
+    paths = list[bytes]()
+    try:
+        root = node(0, size)
+    except StopIteration:
+        raise Unauthentic() from None
+    if next(rest, None) is not None:
+        raise Unauthentic()
+    descend(0, size, b"")
+    return root, paths

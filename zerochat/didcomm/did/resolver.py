@@ -7,7 +7,7 @@ An Ed25519 key also yields an X25519 key for agreement with its own id; a NIST c
 a secp256k1 key only signs (did:key, w3c-ccg, "Document Creation Algorithm"; did:peer, numalgo 0).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, checked, ed25519_to_x25519, multikey
@@ -34,7 +34,7 @@ def resolve(did: str, known: Mapping[str, str] | None = None) -> Document:
         if short_form(long) != did:
             raise Malformed(why="a long form that belongs to another DID")
         did = long
-    return _common(did) if len(did) <= COMMON_CHARS_MAX else _large(did)
+    return common_document(did) if len(did) <= COMMON_CHARS_MAX else _large(did)
 
 
 def did_key_of(key: PublicKey) -> str:
@@ -70,3 +70,6 @@ def _read(did: str) -> Document:
 
 _common = lru_cache(maxsize=DOCUMENTS_CACHED)(_read)
 _large = lru_cache(maxsize=LARGE_DOCUMENTS_CACHED)(_read)
+common_document: Callable[[str], Document] = _common
+"""The document of a DID of at most COMMON_CHARS_MAX characters; the simulator, where one process has all members, puts
+a larger cache here. Raises Malformed."""
