@@ -68,7 +68,13 @@ class ZerochatError(Exception):
 
     def __init__(self, **fields: object) -> None:
         self.fields = fields
-        super().__init__(self.sentence())
+        super().__init__()
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def __repr__(self) -> str:
+        return f"{self.code}({self.sentence()!r})"
 
     @property
     def code(self) -> str:
@@ -122,7 +128,7 @@ class Unauthentic(RemoteError):
 
 
 class Refused(RemoteError):
-    """The message is authentic but not permitted: {why}."""
+    """The message is not permitted: {why}."""
 
 
 # --- requests of the user -------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ COMMANDS = {
         CommandInfo(
             "members",
             "[NAME]",
-            "list the members and their connections, or show one",
+            "list the members and their connections, or find some by a part of the name",
             True,
             aliases=("names", "who", "whois"),
         ),
@@ -205,6 +205,14 @@ COMMANDS = {
         CommandInfo("status", "", "show the state of the agent"),
         CommandInfo("leave", "", "leave this group", drastic=True, aliases=("part",)),
         CommandInfo("forget", "", "delete this group, after you have left it", title="Forget a group", drastic=True),
+        CommandInfo(
+            "upgrade",
+            "",
+            "agree to upgrade the keys of this group, for good",
+            title="Upgrade the keys",
+            drastic=True,
+        ),
+        CommandInfo("rekey", "", "renew the keys of this group", title="Renew the keys"),
         CommandInfo("resume", "", "allow posting here after a restore", title="Resume after a restore", drastic=True),
         CommandInfo("set", "[NAME [VALUE]]", "show or change settings; - as VALUE: the default", title="Settings"),
         CommandInfo(

@@ -11,6 +11,7 @@ set.
 
 from msgspec.structs import replace
 
+from zerochat.group import retention
 from zerochat.group.files import download
 from zerochat.group.joining import joiner, member_connections
 from zerochat.group.links import mailboxes, mediator_mail
@@ -26,16 +27,19 @@ def on_started(tx: Transaction, rebooted: bool) -> None:
     """The process has started. After a reboot (`rebooted`) the known clock offset is void."""
     if rebooted:
         tx.update_agent(clock_offset_ms=0, clock_confirmed_by=())
+        retention.on_rebooted(tx)
     clamp_deadlines(tx)
 
 
 def on_clock_set(tx: Transaction, by_ms: int) -> None:
     """The clock was set forward by so many ms. With no other member to agree or disagree, the new time is adopted at
-    once: a machine without a clock learns the time this way. A leaving member still exchanges times."""
+    once: a machine without a clock learns the time this way. A leaving member still exchanges times. What was adopted
+    without a member erases nothing (`retention.py`)."""
     leap = tx.agent.clock_offset_ms + by_ms
     alone = not any(group.others for group in tx.agent.groups.values() if group.state != "left")
     offset_ms = 0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap
     tx.update_agent(clock_offset_ms=offset_ms, clock_confirmed_by=())
+    retention.on_clock_adopted(tx, leap - offset_ms)
     clamp_deadlines(tx)
 
 

@@ -8,6 +8,7 @@ from zerochat.errors import (
     Retry,
 )
 from zerochat.group import retention
+from zerochat.group.dcgka import publisher
 from zerochat.group.effects import (
     ConnectionOffered,
     ConnectionUpdated,
@@ -26,7 +27,7 @@ from zerochat.group.effects import (
     Result,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, short_links, standard_protocols
+from zerochat.group.external import connections, mediators, seclusion, short_links, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
     AcceptConnection,
@@ -52,6 +53,7 @@ from zerochat.group.inputs import (
     OpenConversation,
     PingPeer,
     QueryFeatures,
+    Rekey,
     RemoveMember,
     ResumeGroup,
     RevokeInvitation,
@@ -63,6 +65,7 @@ from zerochat.group.inputs import (
     SendTyping,
     SetTlogTerms,
     SubmitTlogEntry,
+    UpgradeKeys,
     VerifyMember,
 )
 from zerochat.group.joining import (
@@ -82,7 +85,7 @@ from zerochat.group.messages import indicators
 from zerochat.group.messages.bodies import Content, Pins, Post, Topic, validated
 from zerochat.group.messages.current import may_set_topic
 from zerochat.group.state import Group
-from zerochat.group.sync import archive_import, stale_profile
+from zerochat.group.sync import acknowledgements, archive_import, stale_profile
 from zerochat.group.tlog import submission, terms
 from zerochat.group.transaction import Transaction
 from zerochat.names import checked_name
@@ -98,6 +101,10 @@ class RotationUnderWay(LocalError):
     """{peer} has not received your previous DID yet. You can rotate again as soon as it has been reachable."""
 
     retry: ClassVar[Retry] = "later"
+
+
+class KeysDoNotHeal(LocalError):
+    """{group} has keys that cannot be renewed: only `dcgka` and `deniable` can. See `zerochat upgrade --help`."""
 
 
 class ReadOnly(LocalError):
@@ -122,6 +129,7 @@ def handle_command(tx: Transaction, command: Command) -> Result:
         case RevokeInvitation(reference, which):
             return requests.revoke_invitation(tx, reference, which)
         case AcceptInvitation(invitation, label, role):
+            seclusion.check_invitation(tx.agent, invitation)
             return JoinStarted(joiner.accept_invitation(tx, invitation, checked_name(label, "name"), role))
         case CancelJoin(reference):
             cancelled = cancellation.cancel(tx, reference)
@@ -164,6 +172,8 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return decisions.dismiss_warnings(tx, reference, member)
         case RemoveMember(reference, member):
             return decisions.remove(tx, reference, member)
+        case UpgradeKeys(reference):
+            return decisions.upgrade(tx, reference)
         case ChangeRole(reference, member, role):
             return decisions.change_role(tx, reference, member, role)
         case ChangeLabel(reference, label):
@@ -186,11 +196,15 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return QuestionSent(standard_protocols.send_ping(tx, find_peer(tx.agent, reference)))
         case QueryFeatures(reference, match):
             return QuestionSent(standard_protocols.query_features(tx, find_peer(tx.agent, reference), match))
+        case Rekey(reference):
+            return GroupChanged(_rekey(tx, find_group(tx.agent, reference)))
         case RotateDid(reference):
             return _rotate_did(tx, reference)
         case SendBasicMessage(reference, text):
             return QuestionSent(_send_basic_message(tx, reference, text))
         case AcceptConnection(invitation, label, mediate):
+            if not mediate:
+                seclusion.check_relay(tx.agent)
             name = connections.accept_invitation(tx, invitation, label, mediate)
             if mediate:
                 mediators.request_mediation(tx, name)
@@ -217,6 +231,17 @@ def _send_content(tx: Transaction, group: Group, content: Content) -> Posted:
     private_conversations.check_content(group, content)
     event = own_events.append(tx, group.id, content.kind, validated(content).body)
     return Posted(group.id, event.id, event.seq, event.lamport)
+
+
+def _rekey(tx: Transaction, group: Group) -> str:
+    """Make an update of our keys now: it heals those of all members that adopt it before their next message."""
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    if not group.mode.heals:
+        raise KeysDoNotHeal(group=group.name)
+    stale_profile.check_not_suspended(group)
+    acknowledgements.expect_key_acks(tx, group.id, publisher.make(tx, group.id, update=True))
+    return group.id
 
 
 def _rotate_did(tx: Transaction, reference: str) -> ConnectionUpdated:

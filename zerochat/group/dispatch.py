@@ -10,29 +10,47 @@ from zerochat.didcomm.protocols import exchange, mediator_receipt, routing
 from zerochat.errors import (
     Malformed,
     Refused,
+    RemoteError,
     Unauthentic,
 )
+from zerochat.group.dcgka import complaints, ring_receiver
+from zerochat.group.dcgka import receiver as sealed_messages
+from zerochat.group.effects import Measure
 from zerochat.group.event_log import receiving
-from zerochat.group.external import connections, mediators, short_links, standard_protocols
+from zerochat.group.external import connections, mediators, relayed_posts, short_links, standard_protocols
 from zerochat.group.files import download, upload
 from zerochat.group.joining import inviter, joiner, member_connections, private_invitations
+from zerochat.group.key_modes.dcgka import is_sealed
+from zerochat.group.key_modes.deniable import is_tagged
+from zerochat.group.key_modes.forwarded import is_forwarded
 from zerochat.group.key_modes.sender_key import is_signed
-from zerochat.group.links import hosts, mediator_mail, mediator_receipts, pairing, peers, rate_limits
+from zerochat.group.links import (
+    content_keys,
+    hosts,
+    mediator_mail,
+    mediator_proof,
+    mediator_receipts,
+    neighbours,
+    pairing,
+    peers,
+    rate_limits,
+    ring_links,
+)
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import decisions, fork_proof, leave
 from zerochat.group.messages import indicators
 from zerochat.group.signed_streams import receiver
 from zerochat.group.state import Agent, Group, PeerRef
-from zerochat.group.sync import fork_detection, history_requests
+from zerochat.group.sync import acknowledgements, aggregation, fork_detection, history_requests
 from zerochat.group.tlog import follower
 from zerochat.group.tlog.dispatch import receive_tlog_message
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import OpenedMessage, open_first
 from zerochat.group.wire.files import (
+    FILE_MESSAGES,
     FILE_PART,
     FILE_REQUEST,
     FILE_UNAVAILABLE,
-    FILES_AVAILABLE,
     FilePartBody,
     FileRequestBody,
     FilesAvailableBody,
@@ -40,27 +58,38 @@ from zerochat.group.wire.files import (
 )
 from zerochat.group.wire.frame import is_frame
 from zerochat.group.wire.messages import (
+    ACK_SETS,
+    CONTENT,
     EVENTS,
     FORK_PROOF,
     HISTORY_REQUEST,
     HISTORY_RESPONSE,
     JOIN_REQUEST,
+    KEY_COMPLAINT,
+    KEY_EVENTS,
     MEMBER_CONNECTIONS,
     PRIVATE_INVITATION,
     READ,
     RECONCILE,
+    ROUTED,
+    SEALED,
     SIGNED,
     STATUS,
     SYNC,
     TYPING,
+    AckSetsBody,
     EventsBody,
     ForkProofBody,
     HistoryRequestBody,
     HistoryResponseBody,
+    KeyComplaintBody,
+    KeyEventsBody,
     MemberConnectionsBody,
     PrivateInvitationBody,
     ReadBody,
     ReconcileBody,
+    RoutedBody,
+    SealedBody,
     SignedBody,
     StatusBody,
     SyncBody,
@@ -73,9 +102,9 @@ from zerochat.group.wire.tlog import TLOG_MESSAGES
 def link_owner(agent: Agent, link: bytes) -> tuple[str, str] | None:
     """The group and the member that own a link; None: no member does."""
     for name, group in agent.groups.items():
-        for member, peer in group.links.peers.items():
-            if peer.link == link:
-                return name, member
+        member = group.links.index.by_link.get(link)
+        if member is not None:
+            return name, member
     return None
 
 
@@ -91,14 +120,21 @@ def receive(tx: Transaction, link: bytes, envelope: bytes, handle: bytes | None,
         inviter.receive_from_joiner(tx, tx.agent.joiner_links[link], envelope, handle, called=link)
         return
     owner = link_owner(tx.agent, link)
+    if owner is None and (unlinked := ring_links.unlinked_owner(tx.agent, link)) is not None:
+        owner = unlinked if ring_links.accept(tx, *unlinked) else None
     if owner is None:
-        raise Unauthentic()
+        raise Refused(why="an envelope over a link that is closed, or that overtakes the welcome to its group")
     _receive_from_member(tx, *owner, envelope, host)
 
 
 def _receive_from_member(tx: Transaction, name: str, member: str, envelope: bytes, host: bytes = b"") -> None:
     """Handle an envelope from another member: a group message, or the DID exchange that precedes them."""
     those = hosts.candidates(tx.group(name), member, host)
+    if is_forwarded(envelope):
+        sealed_messages.receive_forwarded(tx, name, member, envelope)
+        leave.finish_leaving(tx, name)
+        member_connections.update_progress(tx, name)
+        return
     payer = next((did for did in those if rate_limits.spend_envelope(tx, name, did, len(envelope))), None)
     if payer is None:
         return
@@ -110,13 +146,19 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
         leave.finish_leaving(tx, name)
         member_connections.update_progress(tx, name)
         return
+    if is_sealed(envelope) or is_tagged(envelope):
+        sealed_messages.receive_sealed(tx, name, member, envelope)
+        leave.finish_leaving(tx, name)
+        member_connections.update_progress(tx, name)
+        return
     if (owner := _open_in_relationship(tx, group, member, envelope)) is not None:
         relationship, message = owner
         if message is not None:
-            _handle_message(tx, name, member, relationship, message, len(envelope))
+            _handle_opened(tx, name, member, relationship, message, len(envelope))
+        mediator_proof.credit(tx, f"{name} {member}", len(envelope))
         peers.handle_answer(tx, name, member, host)
         leave.finish_leaving(tx, name)
-        decisions.enforce_removals(tx, name)
+        decisions.enforce_decisions(tx, name)
         member_connections.update_progress(tx, name)
         return
     if is_frame(envelope):
@@ -127,6 +169,7 @@ def _receive_from_member(tx: Transaction, name: str, member: str, envelope: byte
     if isinstance(claimed_member, str) and claimed_member in authors:
         member = claimed_member
     _receive_exchange(tx, name, member, opened)
+    mediator_proof.credit(tx, f"{name} {member}", len(envelope))
     peers.handle_answer(tx, name, member, host)
     member_connections.update_progress(tx, name)
 
@@ -139,7 +182,7 @@ def _receive_exchange(tx: Transaction, name: str, member: str, opened: OpenedMes
         with tx.attempt():
             _handle_sync(tx, name, member, sync)
         leave.finish_leaving(tx, name)
-        decisions.enforce_removals(tx, name)
+        decisions.enforce_decisions(tx, name)
     if opened.message.type == exchange.RESPONSE:
         pairing.schedule_greeting(tx, name, member)
 
@@ -164,6 +207,21 @@ def _open_in_relationship(
     return None
 
 
+def _handle_opened(
+    tx: Transaction, name: str, member: str, relationship: Relationship, message: Message, size: int
+) -> None:
+    """Open the seal of a message with content, where keys heal, and handle the message."""
+    if relationship.established and message.type == CONTENT:
+        inner = content_keys.opened(tx, name, member, message)
+        if inner is None:
+            acknowledgements.request_missing(tx, name, member)
+            return
+        message = inner
+    elif tx.group(name).mode.heals and content_keys.has_content(message):
+        raise Refused(why="content without a seal in a group whose keys heal")
+    _handle_message(tx, name, member, relationship, message, size)
+
+
 def _handle_message(
     tx: Transaction, name: str, member: str, relationship: Relationship, message: Message, size: int
 ) -> None:
@@ -171,13 +229,29 @@ def _handle_message(
         case _ if not relationship.established:
             pass  # its last message ended the relationship
         case kind if kind == EVENTS:
-            receiving.receive_events(tx, name, member, read_body(message, EventsBody))
+            events = read_body(message, EventsBody)
+            receiving.receive_events(tx, name, member, events)
+            sealed_messages.settle(tx, name, member, events.sent)
         case kind if kind == SIGNED:
             receiver.receive_signed(tx, name, member, b64url_bytes(read_body(message, SignedBody).message))
+        case kind if kind == SEALED:
+            sealed = b64url_bytes(read_body(message, SealedBody).message)
+            receive = sealed_messages.receive_forwarded if is_forwarded(sealed) else sealed_messages.receive_sealed
+            receive(tx, name, member, sealed)
+        case kind if kind == KEY_EVENTS:
+            on_ring = neighbours.is_ring(tx.group(name))
+            receive_key_events = (ring_receiver if on_ring else sealed_messages).receive_key_events
+            receive_key_events(tx, name, member, read_body(message, KeyEventsBody))
+        case kind if kind == ROUTED:
+            ring_receiver.receive_routed(tx, name, member, read_body(message, RoutedBody))
+        case kind if kind == KEY_COMPLAINT:
+            complaints.receive(tx, name, member, read_body(message, KeyComplaintBody))
         case kind if kind == STATUS:
             receiving.receive_status(tx, name, member, read_body(message, StatusBody))
         case kind if kind == SYNC:
             _handle_sync(tx, name, member, message)
+        case kind if kind == ACK_SETS:
+            _handle_ack_sets(tx, name, member, read_body(message, AckSetsBody))
         case kind if kind == HISTORY_REQUEST:
             history_requests.receive_request(tx, name, member, message, read_body(message, HistoryRequestBody))
         case kind if kind == HISTORY_RESPONSE:
@@ -187,14 +261,8 @@ def _handle_message(
             fork_detection.receive_comparison(tx, name, member, message, read_body(message, ReconcileBody))
         case kind if kind == FORK_PROOF:
             fork_proof.receive_proof(tx, name, member, read_body(message, ForkProofBody))
-        case kind if kind == FILE_REQUEST:
-            upload.receive_request(tx, name, member, read_body(message, FileRequestBody))
-        case kind if kind == FILE_PART:
-            download.receive_part(tx, name, member, read_body(message, FilePartBody), size)
-        case kind if kind == FILE_UNAVAILABLE:
-            download.receive_unavailable(tx, name, member, read_body(message, FileUnavailableBody))
-        case kind if kind == FILES_AVAILABLE:
-            upload.receive_available(tx, name, member, read_body(message, FilesAvailableBody))
+        case kind if kind in FILE_MESSAGES:
+            _handle_file_message(tx, name, member, message, size)
         case kind if kind in TLOG_MESSAGES:
             receive_tlog_message(tx, name, member, message)
         case kind if kind == MEMBER_CONNECTIONS:
@@ -211,10 +279,31 @@ def _handle_message(
             standard_protocols.receive_message(tx, PeerRef(name, member), message, relationship)
 
 
+def _handle_file_message(tx: Transaction, name: str, member: str, message: Message, size: int) -> None:
+    match message.type:
+        case kind if kind == FILE_REQUEST:
+            upload.receive_request(tx, name, member, read_body(message, FileRequestBody))
+        case kind if kind == FILE_PART:
+            download.receive_part(tx, name, member, read_body(message, FilePartBody), size)
+        case kind if kind == FILE_UNAVAILABLE:
+            download.receive_unavailable(tx, name, member, read_body(message, FileUnavailableBody))
+        case _:
+            upload.receive_available(tx, name, member, read_body(message, FilesAvailableBody))
+
+
+def _handle_ack_sets(tx: Transaction, name: str, member: str, body: AckSetsBody) -> None:
+    if body.group != name or not neighbours.is_ring(tx.group(name)):
+        raise Refused(why="acknowledgement sets for another group, or one that is no ring")
+    acknowledgements.record_state(tx, name, member, body)
+    aggregation.receive(tx, name, member, body.view, body.ack_sets)
+
+
 def _handle_sync(tx: Transaction, name: str, member: str, message: Message) -> None:
     body = read_body(message, SyncBody)
     member_connections.receive_attestation(tx, name, member, body)
     receiving.receive_sync(tx, name, member, body)
+    if tx.group(name).mode.heals:
+        sealed_messages.receive_sync(tx, name, member, body)
     if body.tlog_size:
         follower.handle_reported_size(tx, name, member, body.tlog_size)
     fork_detection.compare_heads(tx, name, member, message.id, body)
@@ -231,6 +320,7 @@ def receive_web(
 ) -> None:
     """Handle an envelope that arrived over the web: its key ids name the recipient. It may also be a mediator receipt.
     Raises RemoteError."""
+    tx.is_mail = True
     if via == "web" and mediator_receipt.is_receipt(envelope):
         mediator_receipts.receive_receipt(tx, envelope)
         return
@@ -248,8 +338,7 @@ def receive_web(
             for inner in mediator_mail.open_forward(packer, envelope, kid, owner):
                 receive_web(tx, inner, None, owner, depth - 1)
         case "member":
-            _receive_from_member(tx, owner.group, owner.member, envelope)
-            mediator_mail.seek(tx, owner.group, owner.member, earned=True)
+            _receive_mail(tx, owner.group, owner.member, envelope)
         case "contact":
             opened = open_first([tx.group(owner.group).contact], envelope, packer)
             member = opened.message.body.get("member")
@@ -257,10 +346,13 @@ def receive_web(
                 raise Refused(why="a DID exchange request from a non-member")
             if rate_limits.spend_envelope(tx, owner.group, member, len(envelope)):
                 _receive_exchange(tx, owner.group, member, opened)
+                mediator_proof.credit(tx, f"{owner.group} {member}", len(envelope))
             member_connections.update_progress(tx, owner.group)
         case "invitation":
+            mediator_proof.credit(tx, owner.link.hex(), len(envelope))
             inviter.receive_from_joiner(tx, owner.link, envelope, None, mailed=True)
         case "join":
+            mediator_proof.credit(tx, owner.link.hex(), len(envelope))
             joiner.receive_from_inviter(tx, owner.link, envelope)
         case "connection":
             _receive_from_connection(tx, owner.connection, envelope, handle)
@@ -268,6 +360,20 @@ def receive_web(
             mediator_mail.receive_proof(tx, owner.payer, envelope)
         case _:
             assert_never(owner.kind)
+
+
+def _receive_mail(tx: Transaction, name: str, member: str, envelope: bytes) -> None:
+    """Handle an envelope of a member from a mailbox. A rejected one counts against its sender's rate limits, as one
+    that came over a link does (`engine.py`)."""
+    spent_us = tx.work_us
+    try:
+        with tx.savepoint():
+            _receive_from_member(tx, name, member, envelope)
+            mediator_mail.seek(tx, name, member, earned=True)
+    except RemoteError as error:
+        tx.emit(Measure("dropped", error.code))
+        if rate_limits.spend_envelope(tx, name, member, len(envelope)):
+            rate_limits.settle_work(tx, name, member, tx.work_us - spent_us)
 
 
 def _is_allowed_over(tx: Transaction, owner: mediator_mail.KeyOwner, via: Via) -> bool:
@@ -300,6 +406,8 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     if message is None:
         return
     if short_links.receive(tx, name, message):
+        return
+    if relayed_posts.receive(tx, name, message, lambda inner: receive_web(tx, inner, None)):
         return
     if mediators.receive_mediation(tx, name, message, lambda inner: receive_web(tx, inner, None, "mediator")):
         return

@@ -16,6 +16,7 @@ from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
 from zerochat.group.notifications import Notification
 from zerochat.group.tlog.queries import TlogQuery
+from zerochat.limits import RECEIPTS_MAX
 
 # --- the network ----------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,9 @@ class StoreReceipt(Struct, frozen=True):
     at: int
     """Since when that is known, UTC milliseconds."""
     via: str = ""
-    """How the acknowledgement came: `link` or `mediator`; empty: unknown."""
+    """How the acknowledgement came: `link`, `mediator`, or the DID of the member that reported it; empty: unknown."""
+    kept_max: int = RECEIPTS_MAX
+    """How many receipts of this member are kept."""
 
 
 class DeleteLog(Struct, frozen=True):
@@ -653,6 +656,10 @@ class Measure(Struct, frozen=True):
 
     name: str
     detail: str = ""
+
+
+class Rejected(Measure, frozen=True):
+    """The input was rejected: nothing has changed, except for what its sender may still send (`rate_limits.py`)."""
 
 
 Effect: TypeAlias = (

@@ -18,15 +18,16 @@ from zerochat.errors import (
     Retry,
 )
 from zerochat.group import clock_changes, commands, dispatch, retention
+from zerochat.group.dcgka import receiver, ring_channels, routing
 from zerochat.group.effects import (
     CommandDone,
     CommandFailed,
     Effect,
-    Measure,
+    Rejected,
     SetTimer,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, short_links
+from zerochat.group.external import connections, mediators, relayed_posts, seclusion, short_links
 from zerochat.group.files import download, upload
 from zerochat.group.inputs import (
     BatchEnded,
@@ -39,6 +40,7 @@ from zerochat.group.inputs import (
     Input,
     LinkDown,
     LinkUp,
+    MediatedOnly,
     OwnEventsRead,
     PartsRead,
     PartsStored,
@@ -54,6 +56,7 @@ from zerochat.group.inputs import (
     WebSocketUp,
 )
 from zerochat.group.joining import (
+    evidence,
     invitations,
     joiner,
     member_connections,
@@ -61,12 +64,24 @@ from zerochat.group.joining import (
     private_invitations,
     requests,
 )
-from zerochat.group.links import mailboxes, mediator_mail, mediator_proof, pairing, peers, rate_limits
+from zerochat.group.links import (
+    content_keys,
+    mail_failures,
+    mailboxes,
+    mediator_mail,
+    mediator_proof,
+    neighbours,
+    pairing,
+    peers,
+    rate_limits,
+    ring_links,
+)
 from zerochat.group.links.contact import Reach
 from zerochat.group.membership import leave
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import (
     acknowledgements,
+    aggregation,
     anti_entropy,
     backfill,
     corroboration,
@@ -111,6 +126,8 @@ def step(
             clock_changes.clamp_deadlines(tx)
         mediators.update_mailboxes(tx)
         short_links.update(tx)
+        if tx.agent.mediated_only:
+            relayed_posts.divert(tx, agent)
     except RemoteError as error:
         if isinstance(input_, CommandInput):
             return agent, [CommandFailed(input_.ticket, _refusal(error))]
@@ -118,7 +135,7 @@ def step(
         rejected = Transaction(agent, context, packers)
         if isinstance(input_, Received):
             _charge_rejected(rejected, input_, tx.work_us)
-        return rejected.agent, [Measure("dropped", error.code), *again]
+        return rejected.agent, [Rejected("dropped", error.code), *again]
     except LocalError as error:
         assert isinstance(input_, CommandInput)
         return agent, [CommandFailed(input_.ticket, error)]
@@ -134,6 +151,8 @@ def _charge_rejected(tx: Transaction, received: Received, work_us: int) -> None:
             rate_limits.settle_work(tx, *owner, work_us)
     elif link in tx.agent.joins:
         rate_limits.spend_inviter_envelope(tx, link, size)
+        if work_us:
+            rate_limits.settle_inviter_work(tx, link, work_us)
     elif (invitation := tx.agent.joiner_links.get(link, link)) in tx.agent.invitations:
         rate_limits.spend_join_envelope(tx, invitation, size)
 
@@ -147,12 +166,15 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case BatchEnded():
             for group in tx.agent.groups.values():
                 if group.log.unpublished:
+                    own_events.sign_batch(tx, group.id)
                     with tx.attempt():
                         own_events.publish_batch(tx, group.id)
         case CommandInput(ticket, command):
             tx.emit(CommandDone(ticket, commands.handle_command(tx, command)))
         case Started():
             _apply_started(tx, input_)
+        case MediatedOnly():
+            seclusion.begin(tx)
         case ClockSet(by_ms):
             clock_changes.on_clock_set(tx, by_ms)
         case LinkUp(link):
@@ -186,23 +208,16 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case WebReceived(envelope, handle):
             dispatch.receive_web(tx, envelope, handle)
         case WebPostFailed(uri):
-            if not mediator_proof.handle_failure(tx, uri) and mediator_mail.record_failure(tx, uri):
-                _use_other_routes(tx, uri)
-        case WebSocketUp(uri):
-            tx.update_agent(websockets_up=tx.agent.websockets_up | {uri})
-            with tx.attempt():
-                mediators.handle_websocket_up(tx, uri)
-        case WebSocketDown(uri):
-            tx.update_agent(websockets_up=tx.agent.websockets_up - {uri})
-            with tx.attempt():
-                mediators.handle_websocket_down(tx, uri)
+            mail_failures.post_failed(tx, uri)
+        case WebSocketUp(uri) | WebSocketDown(uri):
+            _update_websocket(tx, uri, up=isinstance(input_, WebSocketUp))
         case _:
             assert_never(input_)
 
 
 def _apply_started(tx: Transaction, started: Started) -> None:
     # One key serves all our groups: an agent that cannot be dialled does not announce it, and stays unlinkable.
-    hidden = started.outbound_only
+    hidden = started.outbound_only or started.mediated_only
     reach = Reach(b"", None, None) if hidden else Reach(started.server_key, started.pair, started.queue)
     for name in tx.agent.groups if started.restored else ():
         stale_profile.start(tx, name)
@@ -214,6 +229,7 @@ def _apply_started(tx: Transaction, started: Started) -> None:
         storage_rules=started.storage_rules,
         nearest=max(started.near_mediators, kind_of_host(started.pair.host) or AddressKind.PUBLIC),
         keep_ms=started.keep_ms,
+        mediated_only=started.mediated_only,
     )
     _start(tx, reach, started.web)
     if started.cover_traffic:
@@ -242,6 +258,8 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
         awaited_receipts={},
         peer_queries={},
         joiner_links={},
+        relayed_posts={},
+        unrelaying=frozenset(),
     )
     mediator_proof.reset(tx)
     for name, one in list(tx.agent.connections.items()):
@@ -264,6 +282,7 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
     for member in sorted(group.links.peers):
         with tx.attempt():
             _start_peer(tx, name, member)
+    ring_links.allow_all(tx, name)
     pull_requests.reset(tx, name)
     tx.set_timer(TimerKind.ANTI_ENTROPY, name, START_DELAY_MS)
     tx.set_timer(TimerKind.RETRANSMIT, name, START_DELAY_MS)
@@ -271,6 +290,7 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
     tx.set_timer(TimerKind.GAPS, name, START_DELAY_MS)
     tx.set_timer(TimerKind.BACKFILL, name, START_DELAY_MS)
     corroboration.schedule(tx, name)
+    aggregation.start(tx, name, START_DELAY_MS)
     if any(one.state == "getting" for one in group.files.values()):
         # `FilesFound` is lost if the disk is full at start.
         tx.set_timer(TimerKind.DOWNLOAD, name, START_DELAY_MS)
@@ -287,6 +307,13 @@ def _start_group(tx: Transaction, name: str, group: Group) -> None:
     if group.private is not None and group.private.moved_to:
         private_conversations.read_posts(tx, name)
     mailboxes.set_timer(tx, name)
+    if group.mode.heals:
+        tx.set_timer(TimerKind.KEY_ERASURE, name, START_DELAY_MS)
+        tx.set_timer(TimerKind.KEY_EVENTS, name, START_DELAY_MS)
+        if neighbours.is_ring(group):
+            tx.set_timer(TimerKind.RING_CHANNELS, name, START_DELAY_MS)
+            tx.set_timer(TimerKind.ROUTED, name, START_DELAY_MS)
+    content_keys.set_timer(tx, name)
     if group.sync.acks_due:
         tx.set_timer(TimerKind.ACKNOWLEDGE, name, acknowledgements.ACK_DELAY_MS)
     for member in group.links.peers:
@@ -305,34 +332,12 @@ def _start_peer(tx: Transaction, name: str, member: str) -> None:
         acknowledgements.send_sync(tx, name, member)  # no link will come up and trigger it
 
 
-def _retry_uri(tx: Transaction, uri: str) -> None:
-    """The backoff of a failed URI has ended, or it has proved itself: send the members that are reached there what they
-    lack."""
-    for name, group in tx.agent.groups.items():
-        if group.state == "left":
-            continue
-        for member in list(group.links.peers):
-            way = mediator_mail.route_to(tx, name, member)
-            if way is not None and way.uri == uri and mediator_mail.goes_by_mail(tx, name, member):
-                with tx.attempt():
-                    peers.handle_mail_up(tx, name, member)
-            elif way is None and any(one.uri == uri for one in mediator_mail.announced_routes(group, member)):
-                mediator_mail.seek(tx, name, member)
-        leave.finish_leaving(tx, name)
-
-
-def _use_other_routes(tx: Transaction, uri: str) -> None:
-    """A URI fails: members with another mediator get what they lack over another route."""
-    for name, group in tx.agent.groups.items():
-        if group.state == "left":
-            continue
-        for member in list(group.links.peers):
-            is_concerned = any(way.uri == uri for way in mediator_mail.announced_routes(group, member))
-            if is_concerned and mediator_mail.goes_by_mail(tx, name, member):
-                with tx.attempt():
-                    peers.handle_mail_up(tx, name, member)
-            elif is_concerned:
-                mediator_mail.seek(tx, name, member)
+def _update_websocket(tx: Transaction, uri: str, up: bool) -> None:
+    others = tx.agent.websockets_up - {uri}
+    tx.update_agent(websockets_up=others | {uri} if up else others)
+    for module in (mediators, relayed_posts):
+        with tx.attempt():  # the WebSocket is up or down in any case
+            (module.handle_websocket_up if up else module.handle_websocket_down)(tx, uri)
 
 
 def _update_link(tx: Transaction, link: bytes, up: bool) -> None:
@@ -350,7 +355,9 @@ def _handle_link_change(tx: Transaction, link: bytes, up: bool) -> None:
             joiner.link_up(tx, link)
         return
     found = dispatch.link_owner(tx.agent, link)
-    if found is not None:
+    if found is None and up and (unlinked := ring_links.unlinked_owner(tx.agent, link)) is not None:
+        ring_links.accept(tx, *unlinked)
+    elif found is not None:
         name, member = found
         (peers.handle_link_up if up else peers.handle_link_down)(tx, name, member)
         if up:
@@ -368,9 +375,11 @@ def _run_timer(tx: Transaction, key: str) -> None:
         raise Refused(why=f"an unknown timer {word}") from None
     match kind:
         case TimerKind.WEB_RETRY:
-            _retry_uri(tx, name)
+            mail_failures.retry_uri(tx, name)
         case TimerKind.RETENTION:
             retention.run_round(tx)
+        case TimerKind.RELAYED_POSTS:
+            relayed_posts.handle_timer(tx)
         case TimerKind.MEDIATOR_PROOF:
             payer = " ".join([name, *more])
             group = tx.agent.groups.get(name)
@@ -388,6 +397,8 @@ def _run_timer(tx: Transaction, key: str) -> None:
             invitations.expire_invitation(tx, bytes.fromhex(name))
         case TimerKind.JOIN:
             joiner.retry_join(tx, bytes.fromhex(name))
+        case TimerKind.CHECK_WELCOME:
+            evidence.check_welcome(tx, bytes.fromhex(name))
         case TimerKind.JOIN_PROGRESS:
             member_connections.update_join_progress(tx, bytes.fromhex(name), final=True)
         case _:
@@ -400,6 +411,10 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
     match kind:
         case TimerKind.ACKNOWLEDGE:
             acknowledgements.send_acks(tx, name)
+        case TimerKind.ACK_SETS:
+            aggregation.run_round(tx, name)
+        case TimerKind.ACK_SETS_REPEAT:
+            aggregation.repeat(tx, name)
         case TimerKind.RETRANSMIT:
             acknowledgements.retransmit(tx, name)
         case TimerKind.RELAY:
@@ -412,6 +427,8 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
             anti_entropy.compare_views(tx, name)
         case TimerKind.ANTI_ENTROPY:
             anti_entropy.run_round(tx, name)
+        case TimerKind.REPORT:
+            anti_entropy.report(tx, name)
         case TimerKind.GAPS:
             history_requests.request_missing(tx, name)
         case TimerKind.BACKFILL:
@@ -426,6 +443,8 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
             download.retry_busy(tx, name, more[0])
         case TimerKind.FILES_AVAILABLE:
             download.retry_announcement(tx, name, more[0], int(more[1]))
+        case TimerKind.CONTENT_KEYS:
+            content_keys.erase_expired(tx, name)
         case TimerKind.CORROBORATION:
             corroboration.request(tx, name)
         case TimerKind.RECOVERY:
@@ -440,12 +459,22 @@ def _run_group_timer(tx: Transaction, kind: TimerKind, name: str, more: Sequence
             peers.close_when_complete(tx, name, more[0], *map(int, more[1:]))
         case TimerKind.MAILBOX:
             mailboxes.run_timer(tx, name)
-        case TimerKind.ATTESTATION:
+        case TimerKind.ATTESTATION | TimerKind.NEIGHBOURS:
+            ring_links.adjust(tx, name)
+            ring_channels.view_changed(tx, name)
             member_connections.update_progress(tx, name)
         case TimerKind.JOIN_REQUESTS:
             requests.expire_requests(tx, name)
         case TimerKind.PRIVATE_INVITATIONS:
             private_invitations.run_timer(tx, name)
+        case TimerKind.KEY_ERASURE:
+            receiver.erase(tx, name)
+        case TimerKind.KEY_EVENTS:
+            receiver.process_held(tx, name)
+        case TimerKind.RING_CHANNELS:
+            ring_channels.run(tx, name)
+        case TimerKind.ROUTED:
+            routing.pass_on(tx, name)
         case TimerKind.LEAVE:
             leave.finish_leaving(tx, name, final=True)
         case _:

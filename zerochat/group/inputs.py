@@ -22,6 +22,7 @@ from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
 from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
 from zerochat.group.tlog.queries import TlogQuery, TlogResult
 from zerochat.group.tlog.verdicts import Verdict
+from zerochat.limits import KEYS_DEFAULT
 
 
 class StepContext(Struct, frozen=True):
@@ -42,10 +43,12 @@ class CreateGroup(Struct, frozen=True):
     """Our display name in this group."""
     envelope: str = "didcomm/v2"
     """The envelope format of the group's messages."""
-    keys: str = "pairwise-multi"
+    keys: str = KEYS_DEFAULT
     policy: Policy = Policy()
     accountability: str = "acks"
     """`acks`: delivery is known by acknowledgements; `tlog`: also by a witnessed transparency log."""
+    path: str = "mesh"
+    """`mesh`: each member is linked to each; `ring`: to its neighbours (`overlay/ring.py`)."""
 
 
 class CreateInvitation(Struct, frozen=True):
@@ -117,6 +120,12 @@ class RemoveMember(Struct, frozen=True):
     group: str
     member: str
     """A display name or DID."""
+
+
+class UpgradeKeys(Struct, frozen=True):
+    """Agree that a group of older keys gets keys that heal (`group/membership/upgrades.py`)."""
+
+    group: str
 
 
 class ChangeRole(Struct, frozen=True):
@@ -281,6 +290,13 @@ class QueryFeatures(Struct, frozen=True):
     """A pattern of protocol URIs; a trailing `*` matches any suffix."""
 
 
+class Rekey(Struct, frozen=True):
+    """Renew the keys of a group whose keys heal, before they are due."""
+
+    group: str
+    """Id, name, or beginning of the id."""
+
+
 class RotateDid(Struct, frozen=True):
     """Replace the DID that a member or a connection knows us by."""
 
@@ -325,6 +341,7 @@ Command: TypeAlias = (
     | OpenConversation
     | AnswerPrivateInvitation
     | RemoveMember
+    | UpgradeKeys
     | ChangeRole
     | ChangeLabel
     | VerifyMember
@@ -345,6 +362,7 @@ Command: TypeAlias = (
     | SendReadReceipt
     | PingPeer
     | QueryFeatures
+    | Rekey
     | RotateDid
     | SendBasicMessage
     | AcceptConnection
@@ -392,6 +410,12 @@ class Started(Struct, frozen=True):
     """The nearest kind of address that mediators of others may have although ours is not of that kind."""
     keep_ms: int = 0
     """How long content of all groups is kept here, ms; 0: for ever."""
+    mediated_only: bool = False
+    """Only our own mediators may be dialled; implies `outbound_only`."""
+
+
+class MediatedOnly(Struct, frozen=True):
+    """From now on only our own mediators may be dialled. All sockets have been closed."""
 
 
 class ClockSet(Struct, frozen=True):
@@ -547,6 +571,7 @@ class WebSocketDown(Struct, frozen=True):
 
 IoInput: TypeAlias = (
     Started
+    | MediatedOnly
     | ClockSet
     | Received
     | LinkUp

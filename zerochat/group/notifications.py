@@ -33,8 +33,8 @@ class PeerDown(Struct, frozen=True):
 
 
 class ViewChanged(Struct, frozen=True):
-    """A member joined or left, a member's view began to match or to differ from ours, or the gap before a known
-    membership event is closed."""
+    """A member joined or left, a member's view began to match or to differ from ours, the gap before a known membership
+    event is closed, or content stays here for another time."""
 
     group: str
 

@@ -15,9 +15,10 @@ at all. Groups with a rule add random bytes to each body: otherwise its hash wou
 guesses it. Other groups do not, so under a choice of ours alone the hash of a short text can be guessed by a thief of
 our disk. Membership events stay, and so do announcements of bots.
 
-An event expires by its Lamport time, which no author can set far ahead (`lamport.check_not_ahead`). Our clock is
-believed a day at a time (`_trusted_time`): a clock that is set, or that was wrong when the process started, erases no
-more than a day of messages in one round unless a member's time, or a message, agrees with it.
+An event expires by its Lamport time, which no author can set far ahead (`lamport.check_not_ahead`). A leap of our clock
+erases nothing (`_trusted_time`): one that was adopted while we were alone, the time for which the machine was off, and
+what our clock was ahead when the first member reported its time. That part of our time is unconfirmed until a member
+reports a later time or posts; else content expires when its time has passed by the clock that counts since the boot.
 
 A round erases nothing itself. It emits `EraseContent`, which the journal stores with the batch, and the I/O layer
 overwrites the rows, the words in the index, drafts, files and the write-ahead log in bounded slices
@@ -34,7 +35,7 @@ from zerochat.group.effects import EraseContent, Notify
 from zerochat.group.event_log.event import LASTING, Event, load_event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.files import catalogue
-from zerochat.group.notifications import ContentExpired
+from zerochat.group.notifications import ContentExpired, ViewChanged
 from zerochat.group.state import Agent, EarlyEvent, Group, ReorderBuffer
 from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
 from zerochat.group.transaction import Transaction
@@ -42,8 +43,8 @@ from zerochat.group.transaction import Transaction
 ROUND_MS_MIN, ROUND_MS_MAX = 60_000, 3_600_000
 """The interval of rounds: a sixtieth of the shortest rule, within these limits."""
 ROUNDS_PER_RULE = 60
-STEP_MS = 24 * 3_600_000
-"""How far our clock is believed in one round without another's time."""
+NEGLIGIBLE_MS = 60_000
+"""The latest confirmed time is stored when it is so much later, and a round follows at once if it was a leap."""
 SALT_BYTES = 16
 EARLY_MS_MAX = 2 * AHEAD_MS_MAX
 """How long before its time, by our clock, an erased event is accepted: clocks differ."""
@@ -62,13 +63,15 @@ def keep_ms(agent: Agent, group: Group) -> int:
 
 
 def _trusted_time(agent: Agent, now: int) -> int:
-    """Up to when our clock is believed: the time of the last round, or of a later message of another member. Before the
-    first round our own messages count too."""
+    """Up to when our clock is believed, UTC ms: all but its unconfirmed part, or the latest time that is confirmed."""
+    return min(now, max(now - agent.unconfirmed_ms, agent.trusted_time, _reported_time(agent)))
+
+
+def _reported_time(agent: Agent, *, own: bool = False) -> int:
+    """The time of the latest message of another member, UTC ms; 0: there is none. `own`: or of ours."""
     groups = agent.groups.values()
-    if not agent.trusted_time:
-        return min(now, max((group.log.lamport for group in groups), default=now))
-    times = (chain.lamport for group in groups for did, chain in group.log.chains.items() if did != group.me)
-    return min(now, max((agent.trusted_time, *times)))
+    chains = ((did == group.me, chain) for group in groups for did, chain in group.log.chains.items())
+    return max((chain.lamport for is_own, chain in chains if own or not is_own), default=0)
 
 
 def _expired_before(tx: Transaction, rule: int) -> int:
@@ -90,17 +93,40 @@ def run_round(tx: Transaction) -> None:
     rules = {name: rule for name, group in tx.agent.groups.items() if (rule := keep_ms(tx.agent, group))}
     if not rules:
         return
-    tx.update_agent(trusted_time=min(tx.now, _trusted_time(tx.agent, tx.now) + STEP_MS))
+    if not tx.agent.is_time_known and (reported := _reported_time(tx.agent)):
+        confirm_clock(tx, reported)
+    tx.update_agent(trusted_time=_trusted_time(tx.agent, tx.now))
     for name, rule in rules.items():
         _expire(tx, name, _expired_before(tx, rule))
     schedule(tx, max(ROUND_MS_MIN, min(min(rules.values()) // ROUNDS_PER_RULE, ROUND_MS_MAX)))
 
 
 def confirm_clock(tx: Transaction, at: int) -> None:
-    """A member reports its time (UTC ms): ours is believed up to then."""
-    if tx.agent.trusted_time and min(at, tx.now) > tx.agent.trusted_time + STEP_MS:
-        tx.update_agent(trusted_time=min(at, tx.now))
+    """A member reports its time (UTC ms): ours is believed up to then. The first report also tells how far our clock
+    was ahead from the start."""
+    at, known = min(at, tx.now), _trusted_time(tx.agent, tx.now)
+    ahead_ms = 0 if tx.now - at <= AHEAD_MS_MAX else tx.now - at  # clocks differ
+    if not tx.agent.is_time_known:
+        tx.update_agent(is_time_known=True, trusted_time=at, unconfirmed_ms=ahead_ms)
+    elif ahead_ms < tx.agent.unconfirmed_ms:
+        tx.update_agent(unconfirmed_ms=ahead_ms)
+    trusted = _trusted_time(tx.agent, tx.now)
+    if trusted > tx.agent.trusted_time + NEGLIGIBLE_MS:
+        tx.update_agent(trusted_time=trusted)
+    if trusted > known + NEGLIGIBLE_MS:
         schedule(tx)
+
+
+def on_clock_adopted(tx: Transaction, by_ms: int) -> None:
+    """Our clock was set forward by so many ms (negative: back), and no member has confirmed that."""
+    tx.update_agent(unconfirmed_ms=tx.agent.unconfirmed_ms + by_ms)
+
+
+def on_rebooted(tx: Transaction) -> None:
+    """For how long the machine was off is unknown: all time since the latest known one is unconfirmed."""
+    known = max(tx.agent.trusted_time, _reported_time(tx.agent, own=not tx.agent.is_time_known))
+    if known:
+        tx.update_agent(trusted_time=known, unconfirmed_ms=max(0, tx.now - known))
 
 
 def choose(tx: Transaction, group: Group, rule: int) -> str:
@@ -109,6 +135,7 @@ def choose(tx: Transaction, group: Group, rule: int) -> str:
         raise KeptAsEvidence(group=group.name)
     tx.update_group(group.id, retention=replace(group.retention, choice=rule))
     schedule(tx, 1)
+    tx.emit(Notify(ViewChanged(group.id)))
     return group.id
 
 
@@ -127,8 +154,8 @@ def _expire(tx: Transaction, name: str, before: int) -> None:
 
 def _acknowledged_by_all(group: Group) -> int:
     """The position of our chain up to which no member lacks anything."""
-    peers = [peer for did, peer in group.links.peers.items() if did in group.view.members]
-    return min((max(peer.acks.upto.get(group.me, 0), peer.start_seq) for peer in peers), default=group.seq)
+    peers = [(did, peer) for did, peer in group.links.peers.items() if did in group.view.members]
+    return min((max(group.links.acked(did, group.me), peer.start_seq) for did, peer in peers), default=group.seq)
 
 
 def _expire_early(tx: Transaction, name: str, before: int) -> None:

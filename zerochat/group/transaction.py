@@ -14,7 +14,7 @@ from zerochat.didcomm.packer import Packer
 from zerochat.errors import Refused, RemoteError
 from zerochat.group.effects import Effect, Measure, SetTimer
 from zerochat.group.inputs import StepContext
-from zerochat.group.state import Agent, Group, Peer
+from zerochat.group.state import Account, Agent, Chain, Group, Peer
 from zerochat.group.timer_kinds import TimerKind
 
 
@@ -26,6 +26,8 @@ class Transaction:
         self.context = context
         self.packers = packers
         self.effects: list[Effect] = []
+        self.is_mail = False
+        """Whether the input has come over the web, where a mediator may have stored it for days."""
         self.work_us = 0
         """Work that was charged in this step (`links/rate_limits.py`); it stays spent if the step is discarded."""
 
@@ -58,7 +60,7 @@ class Transaction:
         except RemoteError as error:
             self.emit(Measure("dropped", error.code))
 
-    # update_group, update_log and update_peer are the most frequent calls of all, and call nothing else.
+    # update_group, update_log and update_peer are the most frequent calls of all, and call little else.
 
     def update_agent(self, **fields: Any) -> None:
         self.agent = replace(self.agent, **fields)
@@ -88,12 +90,30 @@ class Transaction:
         return self.update_group(name, links=replace(self.agent.groups[name].links, **fields))
 
     def update_log(self, name: str, **fields: Any) -> Group:
-        """Replace fields of the group's event log."""
+        """Replace fields of the group's event log, of all but its chains."""
         agent = self.agent
         group = agent.groups[name]
-        group = replace(group, log=replace(group.log, **fields))
+        group = replace(group, log=group.log.changed(**fields))
         self.agent = replace(agent, groups={**agent.groups, name: group})
         return group
+
+    def update_chain(self, name: str, author: str, chain: Chain) -> Group:
+        """Replace one author's chain in the group's event log."""
+        group = self.agent.groups[name]
+        if chain.seq < group.chain(author).seq:
+            self.mark_ahead(name, author)
+        return self.update_group(name, log=group.log.with_chain(author, chain))
+
+    def drop_chain(self, name: str, author: str) -> Group:
+        """Remove one author's chain from the group's event log."""
+        self.mark_ahead(name, author)
+        return self.update_group(name, log=self.agent.groups[name].log.without_chain(author))
+
+    def mark_ahead(self, name: str, author: str) -> None:
+        """Members may have more of this author's chain than we."""
+        ahead = self.agent.groups[name].sync.ahead
+        if author not in ahead:
+            self.update_sync(name, ahead=ahead | {author})
 
     def update_sync(self, name: str, **fields: Any) -> Group:
         """Replace fields of the group's record of synchronisation."""
@@ -102,6 +122,10 @@ class Transaction:
     def update_streams(self, name: str, **fields: Any) -> Group:
         """Replace fields of the group's signed streams."""
         return self.update_group(name, streams=replace(self.agent.groups[name].streams, **fields))
+
+    def update_dcgka(self, name: str, **fields: Any) -> Group:
+        """Replace fields of the group's key agreement."""
+        return self.update_group(name, dcgka=replace(self.agent.groups[name].dcgka, **fields))
 
     def update_tlogs(self, name: str, **fields: Any) -> Group:
         """Replace fields of the group's transparency logs."""
@@ -113,13 +137,20 @@ class Transaction:
         group = agent.groups[name]
         links = group.links
         peer = replace(links.peers[member], **fields)
-        group = replace(group, links=replace(links, peers={**links.peers, member: peer}))
+        group = replace(group, links=links.with_peer(member, peer))
         self.agent = replace(agent, groups={**agent.groups, name: group})
         return peer
 
     def update_acks(self, name: str, member: str, **fields: Any) -> Peer:
         """Replace fields of the peer's acknowledgements."""
         return self.update_peer(name, member, acks=replace(self.peer(name, member).acks, **fields))
+
+    def number_author(self, name: str, author: str) -> int:
+        """The number of an author for acknowledgements of its chain; it gets one if it has none."""
+        links = self.agent.groups[name].links.with_number(author)
+        if links is not self.agent.groups[name].links:
+            self.update_group(name, links=links)
+        return links.numbers[author]
 
     def update_retransmission(self, name: str, member: str, **fields: Any) -> Peer:
         """Replace fields of the peer's retransmission state."""
@@ -142,6 +173,23 @@ class Transaction:
 
     def peer(self, name: str, member: str) -> Peer:
         return self.agent.groups[name].links.peers[member]
+
+    def payer(self, name: str, member: str) -> Peer | Account | None:
+        """Who pays for what a member causes: its peer record, or on the ring its account. None: it has neither."""
+        group = self.agent.groups[name]
+        peer = group.links.peers.get(member)
+        if peer is not None or group.view.path == "mesh" or member not in group.view.members:
+            return peer
+        return group.links.accounts.get(member) or Account()
+
+    def update_payer(self, name: str, member: str, **fields: Any) -> None:
+        """Replace fields of what `payer` returns, which must exist."""
+        links = self.agent.groups[name].links
+        if member in links.peers:
+            self.update_peer(name, member, **fields)
+        else:
+            account = replace(links.accounts.get(member) or Account(), **fields)
+            self.update_links(name, accounts={**links.accounts, member: account})
 
     def packer(self, envelope: str) -> Packer:
         """The packer of this name. Raises Refused for an unknown one."""

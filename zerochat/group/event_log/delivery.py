@@ -15,14 +15,18 @@ from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log import lamport
 from zerochat.group.event_log.event import (
     DELETE,
+    LEAVE,
     POST,
     REMOVE,
     Event,
+    keep_decoded,
     load_event,
 )
+from zerochat.group.event_log.signing import check_signed, must_be_signed
 from zerochat.group.files import catalogue, download
-from zerochat.group.links import outbox, peers, rate_limits, storage_quota
+from zerochat.group.links import neighbours, outbox, peers, rate_limits, ring_links, storage_quota
 from zerochat.group.membership import (
+    TooManyEvents,
     attestation,
     check_control,
     extend_control,
@@ -35,8 +39,8 @@ from zerochat.group.membership import (
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import Delivered, ForkDetected, ValidityChanged, ViewChanged
 from zerochat.group.signed_streams import publisher
-from zerochat.group.state import BlockedEvent, Group, ReorderBuffer
-from zerochat.group.sync import acknowledgements, reinstated_posts, relayed_events
+from zerochat.group.state import BlockedEvent, Chain, Group, ReorderBuffer
+from zerochat.group.sync import acknowledgements, aggregation, anti_entropy, reinstated_posts, relayed_events
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption, pending_entries
 from zerochat.group.transaction import Transaction
@@ -68,11 +72,36 @@ def receive_control(tx: Transaction, name: str, sender: str, event: Event) -> bo
             tx.update_log(name, blocked={**group.log.blocked, event.id: BlockedEvent(sender, event.record)})
         acknowledgements.request_missing(tx, name, sender)
         return False
-    rate_limits.charge_work(tx, name, sender, log_of(group.control).work_us(event))
-    check_control(event, group.control, sender)
-    lamport.check_not_ahead(event.lamport, tx.now)
+    _check_control(tx, name, sender, event)
     _apply_control(tx, name, event)
     return True
+
+
+def _check_control(tx: Transaction, name: str, sender: str, event: Event) -> None:
+    """Check a membership event whose dependencies are there, at the expense of its sender, or on the ring of its
+    author. Raises RemoteError; TooManyEvents where it exceeds the limits, for good or for now."""
+    group = tx.group(name)
+    payer = _payer(tx, name, sender, event)
+    leaves = event.type == LEAVE and event.author in group.view.members
+    is_forked = event.author in group.view.forked and not leaves
+    cost = rate_limits.EQUIVOCATOR_COST if sender == event.author else 1
+    if not rate_limits.spend_branch_event(tx, name, payer, exceeding=cost if is_forked else 0):
+        raise TooManyEvents(why="too many membership events for now") if is_forked else rate_limits.TooMuchWork
+    rate_limits.charge_work(tx, name, payer, log_of(group.control).work_us(event))
+    exceeds = check_control(event, group.control, sender)
+    lamport.check_not_ahead(event.lamport, tx.now)
+    if exceeds and not is_forked and not rate_limits.spend_branch_event(tx, name, payer, exceeding=1):
+        raise TooManyEvents(why="too many membership events for now")
+
+
+def _payer(tx: Transaction, name: str, sender: str, event: Event) -> str:
+    """Who pays for a membership event: its sender, or on the ring, where members bring those of others, the author that
+    has signed it. Raises Unauthentic or TooMuchWork."""
+    if event.author == sender or not neighbours.is_ring(tx.group(name)) or tx.payer(name, event.author) is None:
+        return sender
+    rate_limits.charge_work(tx, name, sender, SIGNATURE_WORK_US)
+    event.check_signature()
+    return event.author
 
 
 def _apply_control(tx: Transaction, name: str, event: Event) -> None:
@@ -82,17 +111,16 @@ def _apply_control(tx: Transaction, name: str, event: Event) -> None:
     waiting = {key: load_event(blocked.record) for key, blocked in tx.group(name).log.blocked.items()}
     while (unblocked := _take_unblocked(tx, name, waiting)) is not None:
         event, sender = unblocked
-        control = tx.group(name).control
         try:
-            rate_limits.charge_work(tx, name, sender, log_of(control).work_us(event))
-            check_control(event, control, sender)
-            lamport.check_not_ahead(event.lamport, tx.now)
+            _check_control(tx, name, sender, event)
         except RemoteError as error:
             tx.emit(Measure("dropped", error.code))
         else:
             _commit_control(tx, name, event)
     for author in list(tx.group(name).log.reorder_buffers):
         drain_buffer(tx, name, author)
+    if tx.group(name).dcgka.held:  # for membership events
+        tx.set_timer(TimerKind.KEY_EVENTS, name, 1)
 
 
 def _take_unblocked(tx: Transaction, name: str, waiting: dict[str, Event]) -> tuple[Event, str] | None:
@@ -120,6 +148,8 @@ def _commit_control(tx: Transaction, name: str, event: Event) -> None:
     if view.has_tlog:
         adoption.adopt_terms(tx, name, before.view)
     tx.emit(Notify(ViewChanged(name)))
+    if tx.group(name).keys != before.keys:
+        _begin_keys(tx, name)
     for did, chain in before.log.chains.items():
         for after, upto, counts in validity_changes(before.view, view, did, chain.seq):
             tx.emit(Notify(ValidityChanged(name, did, after, upto, counts)))
@@ -138,7 +168,19 @@ def _commit_control(tx: Transaction, name: str, event: Event) -> None:
             tx, name, event.author, missing(control, [event.id])[: acknowledgements.RETRANSMIT_EVENTS_MAX]
         )
     reinstated_posts.schedule(tx, name)
+    if before.view.members.keys() != view.members.keys():
+        ring_links.view_changed(tx, name)
+    aggregation.view_changed(tx, name, before.view)
     acknowledgements.view_changed(tx, name)
+
+
+def _begin_keys(tx: Transaction, name: str) -> None:
+    """The keys were upgraded: posts come on other queues from now on, and the key agreement begins."""
+    tx.set_timer(TimerKind.KEY_EVENTS, name, 1)
+    for member in tx.group(name).links.peers:
+        if member in tx.group(name).view.members:
+            peers.dial_peer(tx, name, member)
+            acknowledgements.schedule_ack(tx, name, member)  # it carries our pre-key
 
 
 def report_fork(tx: Transaction, name: str, event: Event) -> None:
@@ -146,7 +188,7 @@ def report_fork(tx: Transaction, name: str, event: Event) -> None:
     group = tx.group(name)
     chain = group.log.chains[event.author]
     if chain.fork_seq != event.seq:
-        tx.update_log(name, chains={**group.log.chains, event.author: replace(chain, fork_seq=event.seq)})
+        tx.update_chain(name, event.author, replace(chain, fork_seq=event.seq))
         tx.emit(Notify(ForkDetected(name, event.author, event.seq)))
 
 
@@ -165,6 +207,7 @@ def has_dependencies(group: Group, event: Event) -> bool:
 def deliver_next(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> None:
     """Check what depends on the place in the chain, then deliver. `relayed_by`: the member that relays the event."""
     group = tx.group(name)
+    check_signed(group, event)  # when it came, its dependencies were not known
     chain = group.chain(event.author)
     if chain.head_id and event.pre != chain.head_id:
         if relayed_by:
@@ -226,9 +269,11 @@ def start_chain(tx: Transaction, name: str, author: str, since: int, pre: str = 
     """
     group = tx.group(name)
     chain = group.chain(author)
-    if not chain.is_fixed and (author not in group.log.chains or chain.is_unannounced or since > chain.seq):
+    if neighbours.is_ring(group):
+        _start_on_ring(tx, name, author, since)
+    elif not chain.is_fixed and (author not in group.log.chains or chain.is_unannounced or since > chain.seq):
         chain_start = relayed_events.announced_chain(tx, name, author, since)
-        tx.update_log(name, chains={**group.log.chains, author: chain_start})
+        tx.update_chain(name, author, chain_start)
         if chain_start.backfill is not None:
             relayed_events.reopen_backfill(tx, name, author)
         # Now the missing part is known.
@@ -236,6 +281,15 @@ def start_chain(tx: Transaction, name: str, author: str, since: int, pre: str = 
     if pre:
         relayed_events.anchor_backfill(tx, name, author, since, pre)
     drain_buffer(tx, name, author)
+
+
+def _start_on_ring(tx: Transaction, name: str, author: str, since: int) -> None:
+    """The author announces a start to us alone, perhaps long after we joined: it begins a chain that has not begun."""
+    group = tx.group(name)
+    if author not in group.log.chains and group.joining.event and not relayed_events.is_whole_chain_ours(group, author):
+        tx.update_chain(name, author, Chain.on_ring(since))
+        relayed_events.open_backfill(tx, name, author)
+        tx.set_timer(TimerKind.GAPS, name, acknowledgements.GAP_DELAY_MS, if_unset=True)
 
 
 def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> None:
@@ -250,8 +304,8 @@ def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> N
     chain = relayed_events.extended_chain(tx, name, event, relayed_by)
     covered = {event.pre, *event.deps, *event.conc}
     heads = set(group.log.heads) - covered if is_known or not counts else {*group.log.heads, event.id} - covered
-    chains = {**group.log.chains, event.author: chain}
-    tx.update_log(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.log.lamport, event.lamport))
+    tx.update_chain(name, event.author, chain)
+    tx.update_log(name, heads=tuple(sorted(heads)), lamport=max(group.log.lamport, event.lamport))
     if event.is_control and not is_known:
         _apply_control(tx, name, event)
     elif not counts:
@@ -259,6 +313,9 @@ def deliver(tx: Transaction, name: str, event: Event, relayed_by: str = "") -> N
     elif not is_known:
         store_content(tx, name, event, late, relayed_by)
     reinstated_posts.record(tx, name, event, valid=counts)
+    aggregation.on_delivered(tx, name, event)
+    if event.author != group.me:
+        anti_entropy.report_soon(tx, name)
 
 
 def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str) -> None:
@@ -277,7 +334,11 @@ def store_content(tx: Transaction, name: str, event: Event, late: bool, relayed_
 
 
 def store_event(tx: Transaction, name: str, event: Event, late: bool, relayed_by: str = "") -> None:
-    """Store a delivered event and notify the clients, except of one without content."""
+    """Store a delivered event and notify the clients, except of one without content. A post of ours that is still to be
+    signed is stored then (`own_events.sign_batch`)."""
+    if not event.sig and must_be_signed(tx.group(name), event):
+        return
+    keep_decoded(event)
     kind = event.stored_type
     row = name, event.id, event.author, event.seq, event.lamport, kind, event.record, tx.now, late, relayed_by
     tx.emit(StoreEvent(*row, target=target_of(event)))

@@ -5,28 +5,40 @@ event whose content was erased keeps its id, and its chain stays verifiable. `pr
 into one chain, so no omission goes unnoticed. `deps` are the causal dependencies that block delivery; `conc` are the
 other heads that the author had seen, which do not block.
 
-Membership events carry the author's signature in every kind of group. Posts and annotations (`messages/bodies.py`)
-carry none in pairwise groups, where the envelope authenticates them and they stay deniable, until the author signs its
-next membership event, whose `pre` leads to them.
+Membership events carry the author's signature over the id in every kind of group. Posts and annotations
+(`messages/bodies.py`) carry none in pairwise groups, where the envelope authenticates them and they stay deniable,
+until the author signs its next membership event, whose `pre` leads to them. Where the keys sign posts, those of one
+message share a signature (`tree_signature.py`).
 """
 
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import astuple, replace
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_checked, canonical_json, did_key_bytes, strict_json
+from zerochat.crypto.encoding import (
+    b64url,
+    b64url_bytes,
+    canonical_checked,
+    canonical_json,
+    did_key_bytes,
+    strict_json,
+)
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.structs import Redacted
 from zerochat.errors import Malformed
+from zerochat.group.event_log import tree_signature
+from zerochat.group.event_log.tree_signature import Leaf
 
 VERSION = 1
 RECORD_BYTES_MAX = 96 * 1024
 """The largest text post with its header as JSON, unless it consists mostly of line ends; it still fits one envelope
 after base64."""
+SIGNATURE_FIELD_BYTES = 95
+"""What a signature of its own adds to a record."""
 HEADER_BYTES_MAX = 4 * 1024
 """A record without its body: 32 ids of 43 characters, and some words and numbers."""
 CONTROL_BYTES_MAX = 8 * 1024
@@ -37,13 +49,13 @@ CONC_MAX = 16
 """
 
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
-ROLE, LABEL, TERMS = "role", "label", "terms"
+ROLE, LABEL, TERMS, UPGRADE = "role", "label", "terms", "upgrade"
 POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
 VERDICT = "verdict"
 PINS = "pins"
 """The types of content (`messages/bodies.py`)."""
-CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
-"""The types of membership events, including the tlog's terms: always signed, and sent to every member."""
+CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS, UPGRADE})
+"""The types of membership events, with terms and upgrades: always signed, and sent to every member."""
 
 LASTING = CONTROL | {ANNOUNCE, VERDICT}
 """The types of events whose content is never erased: membership, and what bots can do and judges have found."""
@@ -82,7 +94,7 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lamport: Count
     time: Count
     body: dict[str, Any]
-    sig: Annotated[str, msgspec.Meta(max_length=86)] = ""
+    sig: Annotated[str, msgspec.Meta(max_length=tree_signature.CHARS_MAX)] = ""
 
 
 class Event(Redacted, frozen=True, dict=True):
@@ -106,10 +118,9 @@ class Event(Redacted, frozen=True, dict=True):
     time: int
     body: Mapping[str, Any]
     sig: str = ""
-    """base64url of the author's Ed25519 signature over the id, or empty."""
+    """base64url of the author's Ed25519 signature over the id, or over a tree that has it; or empty."""
 
-    @cached_property
-    def _header(self) -> dict[str, Any]:
+    def _header(self, body: object) -> dict[str, Any]:
         return {
             "v": VERSION,
             "group": self.group,
@@ -117,18 +128,21 @@ class Event(Redacted, frozen=True, dict=True):
             "author": self.author,
             "seq": self.seq,
             "pre": self.pre,
-            "deps": list(self.deps),
-            "conc": list(self.conc),
+            "deps": self.deps,
+            "conc": self.conc,
             "lamport": self.lamport,
             "time": self.time,
-            "body": self.body,
+            "body": body,
         }
 
     @cached_property
     def id(self) -> str:
         """base64url of SHA-256 over the canonical header, with the hash of the body in its place and the mark (43
         characters)."""
-        return b64url(sha256(canonical_checked({**self._header, "body": self.body_hash, **self._marked})))
+        header = self._header(self.body_hash)
+        if MARK in self.body:
+            header[MARK] = self.body[MARK]
+        return b64url(sha256(canonical_checked(header)))
 
     @property
     def _marked(self) -> dict[str, Any]:
@@ -142,11 +156,17 @@ class Event(Redacted, frozen=True, dict=True):
     @cached_property
     def body_hash(self) -> str:
         """base64url of SHA-256 over the canonical body without its mark (43 characters); the same after erasure."""
-        if self.is_erased:
-            return str(self.body[ERASED])
-        _ = self.record  # its encoding checks the body
-        bare = {name: value for name, value in self.body.items() if name != MARK} if MARK in self.body else self.body
-        return b64url(sha256(canonical_checked(bare)))
+        body, encoded = self.body, self._body_json
+        if ERASED in body:
+            return str(body[ERASED])
+        if MARK in body:
+            encoded = canonical_checked({name: value for name, value in body.items() if name != MARK})
+        return b64url(sha256(encoded))
+
+    @cached_property
+    def _body_json(self) -> bytes:
+        """The canonical bytes of the body."""
+        return canonical_json(self.body)
 
     @property
     def is_erased(self) -> bool:
@@ -158,19 +178,30 @@ class Event(Redacted, frozen=True, dict=True):
         """Its type in a log."""
         return EXPIRED if self.is_erased else self.type
 
+    def marked(self, mark: str) -> "Event":
+        """The same event with our mark in its body."""
+        return self._kept(replace(self, body={**self.body, MARK: mark}), "body_hash")
+
+    def _kept(self, changed: "Event", *names: str) -> "Event":
+        """A changed copy of this event, with what is cached under these names, on which the change has no effect."""
+        changed.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
+        return changed
+
     def erased(self) -> "Event":
         """The same event without its content."""
         return replace(self, body={ERASED: self.body_hash, **self._marked})
 
-    @cached_property
+    @property
     def wire(self) -> dict[str, Any]:
         """The record as a JSON object, with its signature where it has one."""
-        return {**self._header, "sig": self.sig} if self.sig else self._header
+        record = self._header(self.body)
+        return {**record, "sig": self.sig} if self.sig else record
 
     @cached_property
     def record(self) -> bytes:
         """The canonical bytes of the record, as the log stores them."""
-        return canonical_json(self.wire)
+        record = self._header(msgspec.Raw(self._body_json))
+        return canonical_checked({**record, "sig": self.sig} if self.sig else record)  # the schema checks other fields
 
     @cached_property
     def _worked_out(self) -> dict[object, Any]:
@@ -194,12 +225,43 @@ class Event(Redacted, frozen=True, dict=True):
 
     def signed(self, seed: bytes) -> "Event":
         """The same event, signed with this Ed25519 seed."""
-        signature = b64url(ed25519_sign(seed, SIGNATURE_CONTEXT + self.id.encode()))
-        return replace(self, sig=signature)
+        return self.with_signature(b64url(ed25519_sign(seed, SIGNATURE_CONTEXT + self.id.encode())))
+
+    def with_signature(self, sig: str, leaf: Leaf | None = None) -> "Event":
+        """The same event with this signature; `leaf`: its place, if it shares the signature with others."""
+        signed = self._kept(replace(self, sig=sig), "body_hash", "id")
+        if leaf is not None:
+            signed.__dict__["leaf"] = leaf
+        if not self.sig and "record" in self.__dict__:
+            before, time, after = self.record.rpartition(b',"time":')  # members are sorted
+            signed.__dict__["record"] = b'%b,"sig":"%b"%b%b' % (before, sig.encode(), time, after)
+        return signed
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether one signature is of this event and of others."""
+        return len(self.sig) > tree_signature.PLAIN_CHARS
+
+    def shares_signature(self, other: "Event") -> bool:
+        """Whether one signature is of both. Raises Malformed or Unauthentic."""
+        return self.is_leaf and other.is_leaf and self.leaf.root == other.leaf.root
+
+    @cached_property
+    def leaf(self) -> Leaf:
+        """Its place among those with the same signature. Raises Malformed or Unauthentic."""
+        return tree_signature.leaf_of(self.sig, self.id)
+
+    def accepted(self) -> "Event":
+        """This event of our own as others parse it. Raises Malformed where they would reject it."""
+        return self._kept(parse_event(self.wire), "body_hash", "id")
 
     def check_signature(self) -> None:
         """Raise Unauthentic unless `sig` is the author's signature over this event."""
-        ed25519_verify(did_key_bytes(self.author), SIGNATURE_CONTEXT + self.id.encode(), b64url_bytes(self.sig))
+        public = did_key_bytes(self.author)
+        if self.is_leaf:
+            tree_signature.verify(public, self.leaf.root)
+        else:
+            ed25519_verify(public, SIGNATURE_CONTEXT + self.id.encode(), b64url_bytes(self.sig))
 
 
 def parse_event(obj: object) -> Event:
@@ -207,6 +269,12 @@ def parse_event(obj: object) -> Event:
     event = _event(obj)
     if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
         raise Malformed(why="event record: too long")
+    if event.type == EXPIRED:  # in our log it would count as erased, with its content
+        raise Malformed(why="event record: a type that logs use")
+    if len(event.sig) not in (0, tree_signature.PLAIN_CHARS):
+        if event.is_control:
+            raise Malformed(why="event record: a membership event without a signature of its own")
+        tree_signature.check_form(event.sig)
     match event.body:
         case {"contact": [str()]}:
             # The wire form of a contact document (`wire/event_runs.py`): relaying it would change the event's id.
@@ -242,10 +310,24 @@ def _is_erased_body(shape: _Shape) -> bool:
     return shape.type not in LASTING and shape.body.keys() <= {ERASED, MARK} and is_hash and _is_mark(shape)
 
 
+_DECODED_MAX: Final = 256
+_decoded: dict[bytes, Event] = {}
+"""By record: events that were delivered just now. Clients and the search index read them next."""
+
+
+def keep_decoded(event: Event) -> None:
+    """Spare the next `load_event` of this event's record the decoding."""
+    if len(_decoded) >= _DECODED_MAX:
+        _decoded.clear()
+    _decoded[event.record] = event
+
+
 def load_event(record: bytes) -> Event:
     """The event in a record of our own log, which is canonical. Raises Malformed."""
-    event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
-    event.__dict__["record"] = record
+    event = _decoded.get(record)
+    if event is None:
+        event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
+        event.__dict__["record"] = record
     return event
 
 

@@ -18,6 +18,13 @@ AHEAD_MS_MAX = 5 * 60 * 1000
 """How far a peer's timestamp may run ahead of our clock. Without a bound one member could exhaust the clock of all;
 five minutes exceed the usual drift of unsynchronised laptops."""
 
+
+def is_older(at: int, known: int, now: int) -> bool:
+    """Whether a member wrote this state before the known one, by the times of its own clock (UTC ms). One from a time
+    when that clock was far ahead does not outrank those that follow its correction."""
+    return at < known and not at <= now + AHEAD_MS_MAX < known
+
+
 CONFIRMATIONS: Final = 2
 """How many members must confirm the new time after a change of our clock."""
 

@@ -4,18 +4,39 @@ from collections.abc import Sequence
 
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import retention
+from zerochat.group.dcgka import forwarding
 from zerochat.group.effects import DuplicateEvent, Measure
 from zerochat.group.event_log import delivery, lamport
 from zerochat.group.event_log.event import (
     Event,
 )
-from zerochat.group.links import mediator_mail, pairing, peers, rate_limits, storage_quota
+from zerochat.group.event_log.signing import check_author
+from zerochat.group.links import (
+    content_keys,
+    mediator_mail,
+    neighbours,
+    outbox,
+    pairing,
+    peers,
+    rate_limits,
+    storage_quota,
+)
+from zerochat.group.membership import TooManyEvents
 from zerochat.group.signed_streams import subscriptions
 from zerochat.group.state import Chain, EarlyEvent, Group, ReorderBuffer
-from zerochat.group.sync import acknowledgements, anti_entropy, reinstated_posts, relay, relayed_events, stale_profile
+from zerochat.group.sync import (
+    acknowledgements,
+    aggregation,
+    anti_entropy,
+    reinstated_posts,
+    relay,
+    relayed_events,
+    stale_profile,
+)
+from zerochat.group.sync.positions import reported
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.event_runs import Run, read_runs, runs_of
+from zerochat.group.wire.event_runs import Run, message_batches, read_runs, runs_of
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
 
 POST_WORK_US, READ_WORK_US = 80, 40
@@ -24,7 +45,7 @@ POST_WORK_US, READ_WORK_US = 80, 40
 
 def receive_events(tx: Transaction, name: str, sender: str, body: EventsBody) -> None:
     """Receive events from a member. Raises RemoteError, and then nothing has changed."""
-    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+    acknowledgements.record_state(tx, name, sender, body)
     before = tx.group(name).view.checksum
     _receive_runs(tx, name, sender, runs_of(body.runs, body.packed))
     _record_state_after(tx, name, sender, body, before)
@@ -36,10 +57,21 @@ def receive_status(tx: Transaction, name: str, sender: str, body: StatusBody) ->
         raise Malformed(why="status: another group")
     if body.reach is not None:
         _receive_reach(tx, name, sender, body.reach)
-    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
-    before = tx.group(name).view.checksum
+    acknowledgements.record_state(tx, name, sender, body)
+    before, known = tx.group(name).view.checksum, tx.group(name).control
     _receive_runs(tx, name, sender, body.runs, posts=False)
     _record_state_after(tx, name, sender, body, before)
+    if (group := tx.group(name)).control is not known and neighbours.is_forwarding(group):
+        _forward_control(tx, name, sender, [event for key, event in group.control.items() if key not in known])
+
+
+def _forward_control(tx: Transaction, name: str, bearer: str, events: Sequence[Event]) -> None:
+    """Send new membership events on along the ring at once. Those that come in answer to a comparison of views go no
+    further: others compare as well."""
+    to = forwarding.next_members(tx, name, bearer)
+    for portion in message_batches(events):
+        for member in to:
+            outbox.send_status(tx, name, member, portion)
 
 
 def _record_state_after(tx: Transaction, name: str, sender: str, body: EventsBody | StatusBody, before: str) -> None:
@@ -47,7 +79,7 @@ def _record_state_after(tx: Transaction, name: str, sender: str, body: EventsBod
     them then. So the removal that follows a vote knows how far the voter has the chain."""
     view = tx.group(name).view
     if before != view.checksum == body.view and sender in view.members:
-        acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+        acknowledgements.record_state(tx, name, sender, body)
 
 
 def receive_signed_events(
@@ -58,11 +90,11 @@ def receive_signed_events(
     `from_author`: sent now by its author, not relayed. Raises RemoteError.
     """
     if from_author:
-        acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+        acknowledgements.record_state(tx, name, sender, body)
+    events = [*read_runs(name, runs_of(body.runs, body.packed), sender)]
+    _charge_posts(tx, name, sender, events)
     seqs = []
-    for event in read_runs(name, runs_of(body.runs, body.packed), sender):
-        rate_limits.charge_bytes(tx, name, sender, len(event.record))
-        rate_limits.charge_work(tx, name, sender, POST_WORK_US)
+    for event in events:
         if event.author != sender or event.is_control:
             raise Refused(why="a signed message with events of another author")
         receive_event(tx, name, sender, event)
@@ -75,30 +107,60 @@ def receive_signed_events(
 
 
 def _receive_runs(tx: Transaction, name: str, sender: str, runs: Sequence[Run], *, posts: bool = True) -> None:
-    """Receive events one after the other; those after a rejected one are dropped and come again.
+    """Receive events one after the other; those after a rejected one are dropped and come again. Of those after one
+    that exceeds the limits, only those that depend on it.
 
     Without `posts` only membership events may come: the status queue is for nothing else. Where keys sign, unsigned
     posts are accepted only from before our subscription to the author's stream.
     """
-    for index, event in enumerate(read_runs(name, runs, sender)):
+    exceeding: set[str] = set()
+    events = [*read_runs(name, runs, sender)]
+    _charge_posts(tx, name, sender, events)
+    for index, event in enumerate(events):
+        if not exceeding.isdisjoint((event.pre, *event.deps)):
+            exceeding.add(event.id)
+            continue
         before, emitted = tx.agent, len(tx.effects)
-        rate_limits.charge_bytes(tx, name, sender, len(event.record))
         try:
-            rate_limits.charge_work(tx, name, sender, READ_WORK_US if event.is_control else POST_WORK_US)
+            if event.is_control:
+                rate_limits.charge_bytes(tx, name, sender, len(event.record))
+                rate_limits.charge_work(tx, name, sender, READ_WORK_US)
             if not (posts or event.is_control):
                 raise Refused(why="a post on the status queue")
             if not _may_be_unsigned(tx.group(name), sender, event):
                 raise Refused(why="an unsigned post in a group whose keys sign")
-            if not (event.is_control or _is_stored(tx.group(name), event)) and lacks_room(tx, name, sender, event.seq):
-                continue
+            if not (event.is_control or _is_stored(tx.group(name), event)):
+                author = event.author if event.sig and tx.payer(name, event.author) is not None else sender
+                if author != sender and not storage_quota.has_room(tx, name, author):
+                    event.check_signature()  # its place is taken for the author's word
+                if lacks_room(tx, name, author, event.seq):
+                    continue
             receive_event(tx, name, sender, event)
         except RemoteError as error:
-            if index == 0:
+            if index == 0 and not isinstance(error, TooManyEvents):
                 raise
             tx.agent = before
             del tx.effects[emitted:]
             tx.emit(Measure("dropped", error.code))
-            return
+            if not isinstance(error, TooManyEvents):
+                return
+            exceeding.add(event.id)
+
+
+def _charge_posts(tx: Transaction, name: str, sender: str, events: Sequence[Event]) -> None:
+    """Charge a member for the posts and annotations in its message, all at once. Raises TooMuchWork."""
+    posts = [event for event in events if not event.is_control]
+    if posts:
+        rate_limits.charge_bytes(tx, name, sender, sum(len(event.record) for event in posts))
+        work_us = map(_work_us, posts, [None, *posts])
+        rate_limits.charge_work(tx, name, sender, sum(work_us))
+
+
+def _work_us(post: Event, previous: Event | None) -> int:
+    """The work of receiving a post after the one before it in its message, us. A signature that posts share is checked
+    once."""
+    is_verified = previous is not None and post.shares_signature(previous)
+    return POST_WORK_US + (delivery.SIGNATURE_WORK_US if post.sig and not is_verified else 0)
 
 
 def _is_stored(group: Group, event: Event) -> bool:
@@ -118,10 +180,10 @@ def lacks_room(tx: Transaction, name: str, sender: str, seq: int) -> bool:
 
 
 def _may_be_unsigned(group: Group, sender: str, event: Event) -> bool:
-    """Whether this event may lack a signature: where keys sign, only if it dates from before our subscription to its
-    author's stream."""
+    """Whether this event may be outside of a signed stream: where keys sign, only if it dates from before our
+    subscription to its author's stream."""
     stream = group.streams.followed.get(sender)
-    if event.is_control or not group.mode.signs:
+    if event.is_control or not group.first_mode.signs or (event.sig and group.mode.signs_events):
         return True
     return (
         stream is not None and event.seq <= stream.after and event.lamport <= stream.accepted_at + lamport.AHEAD_MS_MAX
@@ -133,15 +195,22 @@ def receive_event(tx: Transaction, name: str, sender: str, event: Event) -> None
     if event.group_id != name:
         raise Refused(why="an event of another group")
     retention.check_received(tx, name, event)
+    is_signed = tx.group(name).mode.signs_events and bool(event.sig)
     if event.is_control:
         if not delivery.receive_control(tx, name, sender, event):
             return
-    elif event.author != sender:
+    elif event.author != sender and not is_signed:
         raise Refused(why="an unsigned event of another author")
-    elif event.sig:
-        event.check_signature()
-    if event.author == sender:
+    else:
+        check_author(tx.group(name), event)
+    if event.author == sender or (is_signed and not event.is_control) or _is_forwarded(tx.group(name), event):
         _receive_in_chain(tx, name, event)
+
+
+def _is_forwarded(group: Group, event: Event) -> bool:
+    """Whether this is a membership event that any member may bring in its author's place, and no old one."""
+    me = group.view.known(group.me)
+    return neighbours.is_ring(group) and event.author != group.me and me is not None and event.lamport >= me.joined
 
 
 def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> None:
@@ -149,22 +218,25 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     if body.group != name:
         raise Malformed(why="sync: another group")
     _receive_reach(tx, name, sender, body.reach)
+    content_keys.record(tx, name, sender, body.content_key)
     lamport.confirm_clock(tx, sender, body.reach.at)
     retention.confirm_clock(tx, body.reach.at)
-    if not mediator_mail.goes_by_mail(tx, name, sender):  # a mediator may have held it for days
+    if not tx.is_mail:
         tx.update_shown(name, sender, clock_ahead_ms=body.reach.at - tx.context.now)
     if body.head is not None and relayed_events.on_author_head(tx, name, sender, *body.head, body.start_seq):
         acknowledgements.schedule_ack(tx, name, sender)
     delivery.start_chain(tx, name, sender, body.start_seq, body.start_id)
     was_behind = acknowledgements.is_behind(tx.group(name), sender)
-    acknowledgements.record_regression(tx, name, sender, body.view, body.have, body.reach.at, body.have_from)
-    acknowledgements.record_state(tx, name, sender, body.view, body.have, body.have_from)
+    acknowledgements.record_regression(tx, name, sender, body.view, body.acked, body.reach.at)
+    acknowledgements.record_state(tx, name, sender, body)
     group = tx.group(name)
-    former = {did: upto for did, upto in body.former if did in group.view.former}
-    acknowledgements.record_acks(tx, name, sender, {**former, group.me: body.acked})
+    # Of our own chain, after we have left, `acked` tells: `former` may count an end that was relayed without the rest.
+    former = [(did, upto) for did, upto in body.former if did in group.view.former and did != group.me]
+    acknowledgements.record_acks(tx, name, sender, [*former, (group.me, body.acked)])
     acknowledgements.record_room(tx, name, sender, body.room_ms)
+    aggregation.receive(tx, name, sender, body.view, body.ack_sets)
     stale_profile.receive_claim(tx, name, sender, max(body.acked, body.highest_seen))
-    if group.mode.signs:
+    if group.first_mode.signs:
         subscriptions.receive_sync(tx, name, sender, body)
     if was_behind and not acknowledgements.is_behind(tx.group(name), sender):
         relay.schedule(tx, name)
@@ -172,7 +244,9 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
         acknowledgements.retransmit_on_gap(tx, name, sender)
     acknowledgements.retransmit_on_return(tx, name, sender)
     view = tx.group(name).view.checksum
-    if body.view != view:
+    if body.view == view:
+        anti_entropy.answer_report(tx, name, sender, reported(tx.group(name).view, body))
+    else:
         anti_entropy.reconcile_views(tx, name, sender, body.heads)
     group = tx.group(name)
     if group.links.peers[sender].exchange.greeting_due:
@@ -202,6 +276,8 @@ def _receive_in_chain(tx: Transaction, name: str, event: Event) -> None:
             return  # valid when it was made; only its place in the chain is void
         raise Refused(why="an event by a former member")
     relayed_events.on_author_event(tx, name, event)
+    if neighbours.is_ring(group):
+        _begin_chain(tx, name, event)
     chain = tx.group(name).chain(event.author)
     if event.seq <= chain.seq:
         if event.seq == chain.seq and chain.head_id not in ("", event.id):
@@ -224,6 +300,18 @@ def _receive_in_chain(tx: Transaction, name: str, event: Event) -> None:
     acknowledgements.schedule_ack(tx, name, event.author)
 
 
+def _begin_chain(tx: Transaction, name: str, event: Event) -> None:
+    """Begin the chain of an author on the ring, that was here before us, with the first event that comes of it. Raises
+    Refused for one from before we joined: what follows it may not be ours."""
+    group, author = tx.group(name), event.author
+    if author not in group.log.chains and group.joining.event and not relayed_events.is_whole_chain_ours(group, author):
+        me = group.view.known(group.me)
+        if me is None or event.lamport < me.joined:
+            raise Refused(why="an event from before we joined, unrequested")
+        tx.update_chain(name, author, Chain.on_ring(event.seq - 1))
+        relayed_events.open_backfill(tx, name, author)
+
+
 def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> None:
     """Receive the next event of another author's chain, from a member that we requested it from. Raises RemoteError."""
     if event.group_id != name:
@@ -239,8 +327,8 @@ def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> No
         raise Refused(why="a forged post in our name")
     if author.until is not None and event.seq > author.until:
         return
+    check_author(group, event)
     if event.sig:
-        event.check_signature()
         relayed_events.on_author_event(tx, name, event)
     elif relayed_events.contradicts_signed(relayed_events.signed_by(group, event.author), event):
         raise Refused(why="an event that contradicts its author's signatures")
@@ -255,7 +343,7 @@ def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> No
     )
     if starts_here and delivery.has_dependencies(group, event):
         chain_start = Chain.relayed(event.seq - 1)
-        tx.update_log(name, chains={**group.log.chains, event.author: chain_start})
+        tx.update_chain(name, event.author, chain_start)
         relayed_events.open_backfill(tx, name, event.author)
     if delivery.is_next(tx.group(name), event, shared=True):
         is_own = event.author == group.me  # authenticated by our own mark
@@ -270,6 +358,8 @@ def receive_reinstated(tx: Transaction, name: str, member: str, event: Event) ->
     group = tx.group(name)
     retention.check_received(tx, name, event)
     if reinstated_posts.is_wanted(group, event):
-        relayed_by = "" if reinstated_posts.is_confirmed(group, event.author, event.seq) else member
+        check_author(group, event)
+        is_confirmed = bool(event.sig) or reinstated_posts.is_confirmed(group, event.author, event.seq)
+        relayed_by = "" if is_confirmed else member
         reinstated_posts.record(tx, name, event, valid=True)
         delivery.store_content(tx, name, event, late=True, relayed_by=relayed_by)

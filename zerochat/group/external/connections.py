@@ -4,6 +4,9 @@
     v1:  invitation --> DID Exchange: request, response, complete (RFC 0023) --> established
 
 An agent without an address of its own requests the answer on the same connection (`return_route`).
+
+A peer may name any host as its own. Such a host gets what our user sends, which includes the exchange that our user has
+begun or invited to, and answers of at most twice the bytes that came from the peer.
 """
 
 from msgspec.structs import replace
@@ -23,6 +26,7 @@ from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError
 from zerochat.group.effects import Measure, Notify, WebPost, WebReply
 from zerochat.group.links import mediator_mail
+from zerochat.group.links.mediator_proof import AMPLIFICATION
 from zerochat.group.links.relationship import Relationship, check_peer, pack, pack_end, rotate, unpack
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
@@ -35,7 +39,12 @@ from zerochat.names import without_hidden
 CONNECTIONS_MAX = 256
 PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")
 """The supported envelope profiles, the preferred one first."""
+MEDIATOR_PROFILES: tuple[Profile, ...] = ("didcomm/v2",)
+RELAYED_SCHEMES = ("http://", "https://")
+"""What a mediator of ours can post to (`relayed_posts.py`)."""
 LABEL_CHARS_MAX = 64
+ANSWERS_MAX = 16 * 1024
+"""The bytes of answers that a peer can save up."""
 
 
 class CannotConnect(LocalError):
@@ -65,7 +74,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
     try:
-        envelope, theirs, route = _choose_route(tx, invitation, ("didcomm/v2",) if mediate else PROFILES)
+        envelope, theirs, route = _choose_route(tx, invitation, MEDIATOR_PROFILES if mediate else PROFILES)
         if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
             raise CannotConnect(why="its author offers no WebSocket, which a mediator needs")
         _check_writable(tx, envelope, theirs, route)
@@ -93,17 +102,19 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     if envelope == "didcomm/v1":
         _send_request(tx, one)
     elif not mediate:
-        send(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id))
+        send(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id), by_user=True)
     return name
 
 
 def _choose_route(tx: Transaction, invitation: OutOfBand, profiles: tuple[Profile, ...]) -> tuple[Profile, str, Route]:
     """The profile, the DID and the route that both sides support."""
+    mediate = profiles == MEDIATOR_PROFILES
+    schemes = WEB_SCHEMES if mediate or not tx.agent.mediated_only else RELAYED_SCHEMES
     for inviter in invitation.inviters:
         for theirs, route in _endpoints_of(inviter):
             for direct in deliverables(route, resolve):
                 profile = next((one for one in profiles if direct.takes(one)), None)
-                if profile is not None and direct.uri.startswith(WEB_SCHEMES):
+                if profile is not None and direct.uri.startswith(schemes):
                     return profile, theirs, direct
     raise CannotConnect(why="it has no address and envelope format that this version supports")
 
@@ -181,17 +192,33 @@ def did_services(tx: Transaction, envelope: str, verkey: str) -> list[dict[str, 
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-def send(tx: Transaction, name: str, message: Message, handle: int | None = None) -> None:
-    """Send a message to a connection; with a handle, as the response on the connection of its last message."""
+def send(tx: Transaction, name: str, message: Message, handle: int | None = None, *, by_user: bool = False) -> None:
+    """Send a message to a connection; with a handle, as the response on the connection of its last message. What our
+    user sends goes to any host that the peer has named."""
     one = tx.agent.connections[name]
     packer = tx.packer(one.envelope)
     if not tx.agent.web_uris:
         message = replace(message, return_route="all")
     named = one.envelope != "didcomm/v1"
-    _post(tx, one, packer, pack(one.relationship, message, packer, tx.context.random, named=named), handle)
+    _post(
+        tx,
+        one,
+        packer,
+        pack(one.relationship, message, packer, tx.context.random, named=named),
+        handle,
+        by_user=by_user,
+    )
 
 
-def _post(tx: Transaction, one: Connection, packer: Packer, envelope: bytes, handle: int | None = None) -> None:
+def _post(
+    tx: Transaction,
+    one: Connection,
+    packer: Packer,
+    envelope: bytes,
+    handle: int | None = None,
+    *,
+    by_user: bool = False,
+) -> None:
     if handle is not None:
         tx.emit(WebReply(handle, envelope, packer.media_type))
         return
@@ -204,7 +231,23 @@ def _post(tx: Transaction, one: Connection, packer: Packer, envelope: bytes, han
         # A peer that announces a route with invalid keys receives nothing, without further effect.
         tx.emit(Measure("dropped", "CannotWrap"))
         return
+    if not (by_user or _is_accepted(one, route.uri) or _spend_credit(tx, one.id, len(envelope))):
+        tx.emit(Measure("dropped", "NoCredit"))
+        return
     tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri)))
+
+
+def _is_accepted(one: Connection, uri: str) -> bool:
+    """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator."""
+    return one.mediation is not None or (one.route is not None and authority(uri) == authority(one.route.uri))
+
+
+def _spend_credit(tx: Transaction, name: str, size: int) -> bool:
+    one = tx.agent.connections.get(name)
+    if one is None or one.credit < size:
+        return False
+    _put(tx, replace(one, credit=one.credit - size))
+    return True
 
 
 def _wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes) -> bytes:
@@ -233,6 +276,8 @@ def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
     """Whether a URI that the peer names counts: without a query, and no nearer than an address that it may name."""
     if one.route is not None and uri == one.route.uri:
         return True
+    if tx.agent.mediated_only and one.mediation is None and not uri.startswith(RELAYED_SCHEMES):
+        return False
     kind = kind_of_uri(uri)
     return not any(mark in uri for mark in "?#@") and (kind is None or kind <= _nearest(tx, one, uri))
 
@@ -251,6 +296,9 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     last. Raises RemoteError."""
     one = tx.agent.connections[name]
     packer = tx.packer(one.envelope)
+    if (credit := min(ANSWERS_MAX, one.credit + AMPLIFICATION * len(envelope))) > one.credit:
+        one = replace(one, credit=credit)
+        _put(tx, one)
     match one.state, one.envelope:
         case ConnectionState.OFFERED, _ if one.expires <= tx.now:
             raise Refused(why="an answer to an expired invitation")
@@ -287,7 +335,7 @@ def rotate_own_did(tx: Transaction, name: str) -> None:
     identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
     relationship = rotate(one.relationship, identity, tx.now // 1000)
     if one.envelope == "didcomm/v1":
-        send(tx, name, did_rotate.rotate(identity.did, tx.context.random))
+        send(tx, name, did_rotate.rotate(identity.did, tx.context.random), by_user=True)
     _put(tx, replace(one, relationship=relationship))
 
 
@@ -315,12 +363,12 @@ def end_connection(tx: Transaction, name: str) -> None:
     """Rotate our DID to nothing, and delete the connection."""
     one = tx.agent.connections[name]
     if one.state is not ConnectionState.ENDED and one.envelope == "didcomm/v1" and reachable(tx, name):
-        send(tx, name, did_rotate.hangup(tx.context.random))
+        send(tx, name, did_rotate.hangup(tx.context.random), by_user=True)
     elif one.state is not ConnectionState.ENDED and reachable(tx, name):
         packer = tx.packer(one.envelope)
         message = empty(tx.context.random)
         envelope = pack_end(one.relationship, message, packer, tx.context.random, tx.now // 1000)
-        _post(tx, one, packer, envelope)
+        _post(tx, one, packer, envelope, by_user=True)
     tx.update_agent(connections={key: other for key, other in tx.agent.connections.items() if key != name})
 
 
@@ -382,7 +430,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     relationship = replace(one.relationship, theirs=done.peer.did, acknowledged=True)
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None)
     _put(tx, fresh)
-    send(tx, one.id, complete)
+    send(tx, one.id, complete, by_user=True)
     _notify(tx, fresh)
 
 
@@ -404,7 +452,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     label = _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     _put(tx, fresh)
-    send(tx, one.id, response, handle if opened.message.return_route == "all" else None)
+    send(tx, one.id, response, handle if opened.message.return_route == "all" else None, by_user=True)
     _notify(tx, fresh)
 
 

@@ -76,7 +76,7 @@ def send_message(tx: Transaction, name: str, text: str) -> str:
     if not _reachable(tx, peer):
         raise NotConnected(peer=label_of(tx, peer))
     message = basic.basic(text, tx.now // 1000, tx.context.random, _profile(tx, peer))
-    _send(tx, peer, message)
+    _send(tx, peer, message, by_user=True)
     _store_message(tx, name, BasicMessage(message.id, tx.now, mine=True, text=text))
     return message.id
 
@@ -100,13 +100,15 @@ def _send_query(tx: Transaction, peer: PeerRef, message: Message, query: PeerQue
     for name in list(kept)[: max(0, len(kept) + 1 - PEER_QUERIES_MAX)]:
         del kept[name]
     tx.update_agent(peer_queries={**kept, message.id: query})
-    _send(tx, peer, message)
+    _send(tx, peer, message, by_user=True)
     return message.id
 
 
-def _send(tx: Transaction, peer: PeerRef, message: Message, handle: int | None = None) -> None:
+def _send(
+    tx: Transaction, peer: PeerRef, message: Message, handle: int | None = None, *, by_user: bool = False
+) -> None:
     if peer.connection:
-        connections.send(tx, peer.connection, message, handle)
+        connections.send(tx, peer.connection, message, handle, by_user=by_user)
         return
     relationship = tx.group(peer.group).links.relationships[peer.member]
     envelope = pack(relationship, message, tx.packer_of(peer.group), tx.context.random)

@@ -20,7 +20,7 @@ from zerochat.group.files import catalogue
 from zerochat.group.files.catalogue import NO_DOWNLOAD, resume_wanted, update_file
 from zerochat.group.files.descriptor import files_in
 from zerochat.group.files.hash_tree import leads_to, part_size
-from zerochat.group.links import mediator_mail, rate_limits
+from zerochat.group.links import content_keys, mediator_mail, rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.state import Download, FileEntry
 from zerochat.group.timer_kinds import TimerKind
@@ -123,7 +123,7 @@ def _begin_download(tx: Transaction, name: str, key: str) -> None:
         return
     source = _choose_source(tx, name, one)
     if source is None:
-        everybody = {did for did in group.others if did not in one.corrupt_sources}
+        everybody = {did for did in group.counterparts if did not in one.corrupt_sources}
         if everybody <= {*one.absent}:
             update_file(tx, name, key, state="gone", tried=(), absent=())
         elif one.tried:
@@ -147,7 +147,7 @@ def _choose_source(tx: Transaction, name: str, one: FileEntry) -> str | None:
     """The next source: the author, members that announced the file, then all others; slow ones and those over mediators
     last."""
     group = tx.group(name)
-    rest = sorted(set(group.others) - {one.author, *one.holders})
+    rest = sorted(set(group.counterparts) - {one.author, *one.holders})
     able = [
         member
         for member in dict.fromkeys((one.author, *one.holders, *rest))
@@ -177,7 +177,8 @@ def request_parts(tx: Transaction, name: str, key: str, active: Download) -> Non
     count = min(active.window, one.file.parts - active.requested)
     unstored = active.requested - one.stored_parts
     if count > 0 and active.requested - active.next <= active.window // 2 and unstored <= UNSTORED_MAX:
-        _send(tx, name, active.member, FILE_REQUEST, {"file": key, "first": active.requested, "count": count})
+        body = {"file": key, "first": active.requested, "count": count}
+        _send(tx, name, active.member, FILE_REQUEST, body | content_keys.announced(tx, name, active.member))
         active = replace(
             active, requested=active.requested + count, timeout_at=timeout_at(tx, name, active), requested_at=tx.now
         )

@@ -9,8 +9,7 @@ from zerochat.group.effects import ReadParts
 from zerochat.group.files import catalogue, download
 from zerochat.group.files.hash_tree import PART_BYTES
 from zerochat.group.inputs import PartsRead
-from zerochat.group.links import mediator_mail
-from zerochat.group.links.relationship import pack
+from zerochat.group.links import content_keys, mediator_mail, outbox
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.files import FILE_PART, FILE_UNAVAILABLE, FileRequestBody, FilesAvailableBody
@@ -30,6 +29,7 @@ def receive_request(tx: Transaction, name: str, member: str, body: FileRequestBo
     group = tx.group(name)
     if body.group != name or member not in group.view.members or member in group.trust.quarantine:
         raise Refused(why="a file request for another group, or by a non-member")
+    content_keys.record(tx, name, member, body.content_key)
     one = group.files.get(body.file)
     if one is None or one.state != "here":
         _reply_absent(tx, name, member, body.file)
@@ -102,8 +102,7 @@ def _send_unavailable(tx: Transaction, name: str, member: str, key: str, why: st
 
 def _send(tx: Transaction, name: str, member: str, kind: str, body: dict[str, object]) -> None:
     message = Message(type=kind, id=new_id(tx.context.random), body={"group": name, **body})
-    relationship = tx.group(name).links.relationships[member]
-    mediator_mail.send(tx, name, member, pack(relationship, message, tx.packer_of(name), tx.context.random))
+    outbox.send_content(tx, name, member, message)
 
 
 def receive_available(tx: Transaction, name: str, member: str, body: FilesAvailableBody) -> None:

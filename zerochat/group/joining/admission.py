@@ -10,7 +10,7 @@ from zerochat.group.event_log.event import ADD
 from zerochat.group.joining import vouchers, welcome
 from zerochat.group.joining.claims import put_claim
 from zerochat.group.joining.invitations import ReplyPath
-from zerochat.group.links import peers, rate_limits
+from zerochat.group.links import neighbours, peers, rate_limits
 from zerochat.group.links.contact import client_key
 from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.membership import WRITER, ancestors, has_seat_for, label_free
@@ -25,7 +25,6 @@ from zerochat.group.wire.messages import (
     WELCOME,
     JoinRequestBody,
 )
-from zerochat.limits import MEMBERS_MAX
 
 WELCOME_INTERVAL_MS = 1_000
 """At most one welcome per joiner in this time. It may be a thousand times larger than the request, and goes to an
@@ -78,7 +77,8 @@ def admit_joiner(tx: Transaction, link: bytes, claimant: str, body: JoinRequestB
     tx.update_links(group.id, relationships={**group.links.relationships, body.member: claim.relationship})
     own_events.append(tx, group.id, ADD, added)
     put_claim(tx, link, claimant, replace(claim, admitted=True))
-    left = open_.uses - len(open_.claims) if open_.uses else MEMBERS_MAX - len(tx.group(group.id).view.members)
+    view = tx.group(group.id).view
+    left = open_.uses - len(open_.claims) if open_.uses else view.members_max - len(view.members)
     tx.emit(Notify(InvitationUsed(group.id, body.label, left, link)))
 
 
@@ -89,6 +89,9 @@ def send_welcome(tx: Transaction, link: bytes, claimant: str, thread: str, answe
     open_ = tx.agent.invitations[link]
     claim, group = open_.claims[claimant], tx.group(open_.group)
     member = claim.relationship.member
+    if neighbours.is_ring(group) and member in group.view.members:  # its link may have been closed for another joiner
+        peers.add_peer(tx, group.id, member)
+        group = tx.group(open_.group)
     if member not in group.links.peers:
         raise Refused(why="a join request by a member whose link does not fit")
     entry = welcome.admission_event_of(group, member)

@@ -143,7 +143,7 @@ def receive_reply(tx: Transaction, link: bytes, envelope: bytes) -> None:
             elif message.type == WELCOME:
                 body = read_body(message, WelcomeBody)
                 if body.group == join.group:
-                    _sign_leave(tx, link, welcome.read_welcome(body)[0])
+                    _sign_leave(tx, link, welcome.read_charged(tx, link, body)[0])
                     resume_cancellation(tx, link)
             return
     message = open_first([join.relationship.mine], envelope, packer).message

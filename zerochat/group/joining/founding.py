@@ -1,5 +1,7 @@
 """Founding a group: its genesis event, and the group that follows from it."""
 
+from msgspec.structs import replace
+
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import GroupExists, LocalError
@@ -17,6 +19,7 @@ from zerochat.group.state import Chain, EventLog, Group, Profile
 from zerochat.group.sync import anti_entropy
 from zerochat.group.timer_kinds import START_DELAY_MS, TimerKind
 from zerochat.group.transaction import Transaction
+from zerochat.limits import RING_KEYS
 from zerochat.names import checked_name
 
 
@@ -27,6 +30,11 @@ class UnknownKeys(LocalError):
 class UnknownAccountability(LocalError):
     """A group with the key mode {keys} cannot have the accountability {accountability}. Every key mode has `acks`;
     modes that sign (sender-key) also have `tlog`."""
+
+
+class UnknownPath(LocalError):
+    """A group with the key mode {keys} cannot have the path {path}. Every key mode has `mesh`; {ring} also has
+    `ring`."""
 
 
 class UnfitPolicy(LocalError):
@@ -46,11 +54,7 @@ def found_group(tx: Transaction, reference: CreateGroup) -> Group:
     name, label = checked_name(reference.name, "group's name"), checked_name(reference.label, "name")
     assert tx.agent.reach is not None
     seed = tx.context.random(32)
-    profile = Profile(keys=reference.keys, accountability=reference.accountability, envelope=reference.envelope)
-    if not own_events.is_supported(profile):
-        if reference.keys in MODES:
-            raise UnknownAccountability(accountability=reference.accountability, keys=reference.keys)
-        raise UnknownKeys(keys=reference.keys, known=", ".join(MODES))
+    profile = _profile_of(reference)
     if reference.policy.error:
         raise UnfitPolicy(why=reference.policy.error)
     if reference.policy.keep and profile.accountability == TLOG:
@@ -100,3 +104,15 @@ def found_group(tx: Transaction, reference: CreateGroup) -> Group:
         tx.set_timer(TimerKind.TLOG, group.id, START_DELAY_MS)
     tx.emit(Notify(ViewChanged(group.id)))
     return group
+
+
+def _profile_of(reference: CreateGroup) -> Profile:
+    """The profile of the group to create. Raises LocalError where this version has none like it."""
+    profile = Profile(reference.keys, reference.path, reference.accountability, reference.envelope)
+    if own_events.is_supported(profile):
+        return profile
+    if reference.keys not in MODES:
+        raise UnknownKeys(keys=reference.keys, known=", ".join(MODES))
+    if own_events.is_supported(replace(profile, accountability="acks")):
+        raise UnknownAccountability(accountability=reference.accountability, keys=reference.keys)
+    raise UnknownPath(path=reference.path, keys=reference.keys, ring=RING_KEYS)

@@ -190,7 +190,7 @@ def _receive_leave(tx: Transaction, link: bytes, claimant: str, message: Message
     member = claim.relationship.member
     if member in tx.group(name).links.peers and rate_limits.spend_envelope(tx, name, member, size):
         receiving.receive_events(tx, name, member, read_body(message, EventsBody))
-        decisions.enforce_removals(tx, name)
+        decisions.enforce_decisions(tx, name)
     if member not in tx.group(name).view.members:
         reply = problem_report(tx, open_, claim.relationship, WITHDRAWN_CODE, message.pthid or message.id)
         answer(claim.relationship.theirs, reply)

@@ -19,13 +19,11 @@ from zerochat.didcomm.did import same_did
 from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
-from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
-from zerochat.group import retention
+from zerochat.errors import LocalError, Malformed, Overloaded, Refused, Unauthentic
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import AllowClient, Dial, Disconnect
-from zerochat.group.event_log import delivery, lamport, own_events
-from zerochat.group.event_log.event import Did, Event, Id, load_event
-from zerochat.group.joining import cancellation, member_connections, private_conversations, vouchers, welcome
+from zerochat.group.event_log.event import Did, Id
+from zerochat.group.joining import cancellation, evidence, member_connections, vouchers
 from zerochat.group.joining.member_connections import fail_join, send_to_inviter
 from zerochat.group.links import mediator_mail, rate_limits
 from zerochat.group.links.contact import (
@@ -41,25 +39,19 @@ from zerochat.group.links.contact import (
 from zerochat.group.links.relationship import Relationship, pack, unpack
 from zerochat.group.membership import (
     READER,
-    RECEIVED_MAX,
     WRITER,
-    attestation,
-    member_names,
 )
-from zerochat.group.state import AttestationConflict, Group, Join, JoinState, ViewAttestation
-from zerochat.group.state.joins import ADMITTED, AWAITING_INVITER, ENDS, REQUESTED, WelcomePart
+from zerochat.group.state import Group, Join, JoinState
+from zerochat.group.state.joins import ADMITTED, AWAITING_INVITER, ENDS, REQUESTED
 from zerochat.group.timer_kinds import TimerKind
-from zerochat.group.tlog import adoption
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import OpenedMessage, open_first, pack_first
 from zerochat.group.wire.messages import (
-    HAVE_MAX,
     JOIN_PENDING,
     JOIN_REQUEST,
     PROBLEM,
     PROBLEMS,
     WELCOME,
-    WELCOME_PARTS_MAX,
     PendingBody,
     ProblemBody,
     WelcomeBody,
@@ -78,14 +70,7 @@ PENDING_RETRY, PENDING_MAIL_RETRY = Backoff(5_000, 30_000), Backoff(60_000, 3_60
 UNANSWERED_MAX = 2
 """After so many unanswered requests the joiner repeats its exchange request: the inviter may have dropped its claim."""
 JOINS_MAX = 16
-EVIDENCE_BYTES_MAX = 2 * RECEIVED_MAX * 1024
-"""Every membership event that a group can have, at their usual size."""
-WRONG_GROUP = "the inviter answered for another group than the one the invitation is for"
 PENDING_TEXT = "Waiting for a member of {name} to approve your request…"
-
-
-class AlreadyMember(LocalError):
-    """You are already a member of {group}."""
 
 
 class NoSuchRole(LocalError):
@@ -118,12 +103,12 @@ def accept_invitation(
     known = tx.agent.joins.get(link)
     if known is not None and known.state in ADMITTED:
         if tx.agent.groups[known.group].state != "left":
-            raise AlreadyMember(group=known.name)
+            raise evidence.AlreadyMember(group=known.name)
         known = None
     if known is not None and (known.conflict is not None or known.leave_event):
         known = None  # this key has already left, if it ever was a member
     if link in tx.agent.invitations:
-        raise AlreadyMember(group=tx.group(tx.agent.invitations[link].group).name)
+        raise evidence.AlreadyMember(group=tx.group(tx.agent.invitations[link].group).name)
     assert tx.agent.reach is not None
     deadline = tx.now + JOIN_MS_MAX
     if known is not None and known.state in ENDS:
@@ -182,6 +167,9 @@ def resume_join(tx: Transaction, link: bytes) -> None:
         if join.state is JoinState.CANCELLING:
             cancellation.resume_cancellation(tx, link)
             return
+        if join.checking:
+            tx.set_timer(TimerKind.CHECK_WELCOME, link.hex(), 1)
+            return
         member_connections.notify_progress(tx, join, "dialling", f"Connecting to the inviter at {invitation.address}…")
         retry_join(tx, link)
     elif join.state is JoinState.CONNECTING:
@@ -194,6 +182,8 @@ def retry_join(tx: Transaction, link: bytes) -> None:
     if join is None or join.state not in AWAITING_INVITER:
         cancellation.resume_cancellation(tx, link)
         return
+    if join.checking:
+        return  # it needs nothing more from the inviter to succeed or fail
     if tx.now >= join.deadline:
         cancellation.begin_cancellation(tx, link)
     if tx.now >= join.deadline and join.state is JoinState.PENDING:
@@ -267,6 +257,8 @@ def _send_requests(tx: Transaction, link: bytes, join: Join) -> None:
 def link_up(tx: Transaction, link: bytes) -> None:
     """The link to the inviter is up."""
     join = tx.agent.joins[link]
+    if join.checking:
+        return
     if join.state in AWAITING_INVITER:
         if join.state is JoinState.PENDING:
             member_connections.notify_progress(tx, join, "asking", PENDING_TEXT.format(name=join.name))
@@ -311,7 +303,7 @@ def receive_from_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
                 case kind if kind == JOIN_PENDING:
                     _receive_pending(tx, link, read_body(message, PendingBody))
                 case kind if kind == WELCOME:
-                    _receive_welcome(tx, link, read_body(message, WelcomeBody))
+                    evidence.receive_welcome(tx, link, read_body(message, WelcomeBody))
                 case kind if kind == PROBLEM:
                     _receive_problem(tx, link, read_body(message, ProblemBody))
             return
@@ -335,7 +327,7 @@ def _receive_response(tx: Transaction, link: bytes, opened: OpenedMessage) -> No
     body = read_body(opened.message, _ResponseBody)
     nonce = b64url_bytes(body.nonce)
     if len(nonce) != NONCE_BYTES or bound_id(nonce, body.group) != join.invitation.id:
-        fail_join(tx, link, WRONG_GROUP, "Ask for a fresh invitation.")
+        fail_join(tx, link, evidence.WRONG_GROUP, "Ask for a fresh invitation.")
         return
     check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
     if fault_of(body.name):
@@ -348,7 +340,7 @@ def _receive_response(tx: Transaction, link: bytes, opened: OpenedMessage) -> No
     twice = any(tx.agent.joins[k].state is JoinState.REQUESTING for k in others)
     if twice or (known is not None and known.state != "left"):  # a former member returns with a new key
         cancellation.begin_cancellation(tx, link)
-        _fail_already_member(tx, link, body.name)
+        evidence.fail_already_member(tx, link, body.name)
         return
     for k in others:  # a decision may take arbitrarily long
         cancellation.begin_cancellation(tx, k)
@@ -397,91 +389,3 @@ def _receive_problem(tx: Transaction, link: bytes, body: ProblemBody) -> None:
     elif body.code in ("e.p.req.busy", "e.p.req.older"):
         remedy = "Try again later with the same invitation."
     fail_join(tx, link, why, remedy)
-
-
-class _Rejection(msgspec.Struct, frozen=True):
-    """Why a welcome is not accepted, and what the user can do."""
-
-    why: str
-    remedy: str
-    conflict: AttestationConflict | None = None
-
-
-def _receive_welcome(tx: Transaction, link: bytes, body: WelcomeBody) -> None:
-    """A part of the evidence for the group; once complete, we are a member. Raises RemoteError for an invalid part."""
-    join = tx.agent.joins[link]
-    if body.group != join.group:
-        fail_join(tx, link, WRONG_GROUP, "Ask for a fresh invitation.")
-        return
-    events = _add_welcome_part(tx, link, body)
-    if not events:
-        return
-    join, known = tx.agent.joins[link], tx.agent.groups.get(join.group)
-    if known is not None and known.state != "left":
-        cancellation.begin_cancellation(tx, link, events)
-        _fail_already_member(tx, link, known.name)
-        return
-    found = _group_or_rejection(tx, join, events, body.start_seq)
-    if isinstance(found, _Rejection):
-        cancellation.begin_cancellation(tx, link, events)
-        fail_join(tx, link, found.why, found.remedy, found.conflict)
-        return
-    accepted = {did: one for did, one in found.trust.attestations.items() if did == join.relationship.member}
-    log = replace(found.log, lamport=max(found.log.lamport, known.log.lamport if known else 0))
-    tx.add_group(replace(found, log=log, retention=known.retention if known else found.retention))
-    retention.schedule(tx)
-    for event in events:
-        delivery.store_event(tx, found.id, event, late=False)
-    attestation.announce_forks(tx, found.id, {})
-    if found.view.has_tlog:
-        adoption.adopt_terms(tx, found.id, None)
-        tx.set_timer(TimerKind.TLOG, found.id, adoption.FIRST_ROUND_MS)
-    if join.voucher is not None:
-        private_conversations.mark_joined(tx, join)
-    member_connections.update_join(tx, link, attestations=accepted)
-    member_connections.end_exchange(tx, link, JoinState.CONNECTING)
-    member_connections.connect_members(tx, link)
-
-
-def _add_welcome_part(tx: Transaction, link: bytes, body: WelcomeBody) -> list[Event]:
-    """Store a part; returns all events once the welcome is complete, else none. Raises RemoteError."""
-    join = tx.agent.joins[link]
-    events, attested = welcome.read_welcome(body)
-    parts = {**join.welcome_parts, body.part: WelcomePart([event.record for event in events])}
-    attestations = {one.member: ViewAttestation(tuple(one.heads), one.signature) for one in attested}
-    attestations = {**join.attestations, **attestations}
-    size = sum(len(record) for part in parts.values() for record in part.records)
-    if size > EVIDENCE_BYTES_MAX or len(attestations) > HAVE_MAX or len(parts) > WELCOME_PARTS_MAX:
-        raise Refused(why="a welcome that exceeds the limits")
-    member_connections.update_join(tx, link, welcome_parts=parts, attestations=attestations)
-    if len(parts) < body.parts or not all(part.records for part in parts.values()):
-        return []
-    return [load_event(record) for _, part in sorted(parts.items()) for record in part.records]
-
-
-def _group_or_rejection(tx: Transaction, join: Join, events: list[Event], start_seq: int) -> Group | _Rejection:
-    """The group of a complete welcome, or why we do not join it."""
-    if max(event.lamport for event in events) > tx.now + lamport.AHEAD_MS_MAX:
-        why = "this machine's clock is more than five minutes behind the group's"
-        return _Rejection(why, "Set the clock, then try again with the same invitation.")
-    try:
-        group = welcome.group_from_welcome(join, events, start_seq)
-    except RemoteError:
-        return _Rejection("the inviter sent invalid evidence for the group", "Ask another member for an invitation.")
-    if not own_events.is_supported(group.profile):
-        kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
-        return _Rejection(f"this version does not support the group's keys {kind} or path", "Update zerochat.")
-    if join.voucher is not None and (fault := private_conversations.fault_of(tx.agent, join, group)) is not None:
-        return _Rejection(*fault)
-    forked = group.view.forked
-    if forked and group.view.policy.agreement == "strict":
-        conflict = attestation.fork_evidence(group.control, group.id, forked)
-        why = f"{member_names(group.view, list(forked))} signed two histories of {group.name}"
-        return _Rejection(why, "Ask the members about it by other means.", conflict)
-    return group
-
-
-def _fail_already_member(tx: Transaction, link: bytes, name: str) -> None:
-    error = AlreadyMember(group=name)
-    join = member_connections.end_exchange(tx, link, JoinState.FAILED)
-    member_connections.notify_progress(tx, join, "failed", error.sentence(), error=error.code)

@@ -16,7 +16,7 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, Refused
 from zerochat.group.effects import Disconnect, Notify, RevokeClient, SendEnvelope
 from zerochat.group.joining import welcome
-from zerochat.group.links import mediator_mail, peers
+from zerochat.group.links import mediator_mail, neighbours, peers, ring_links
 from zerochat.group.links.contact import member_link
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation, fork_proof, leave, member_names
@@ -75,7 +75,7 @@ def update_join(tx: Transaction, link: bytes, state: JoinState | None = None, **
 def end_exchange(tx: Transaction, link: bytes, state: JoinState) -> Join:
     """End the exchange over the invitation's link, except for a withdrawal."""
     cancelling = tx.agent.joins[link].state is JoinState.CANCELLING
-    join = update_join(tx, link, JoinState.CANCELLING if cancelling else state, welcome_parts={})
+    join = update_join(tx, link, JoinState.CANCELLING if cancelling else state, welcome_parts={}, checking=False)
     if not cancelling:
         disconnect(tx, link)
     return join
@@ -103,9 +103,8 @@ def send_to_inviter(tx: Transaction, link: bytes, envelope: bytes) -> None:
         # A user is waiting, so a route that failed is tried all the same.
         working = [route for route in candidates if mediator_mail.is_working(tx, route.uri)]
         held = HeldEnvelope(join.relationship.theirs or join.invitation.did, envelope)
-        mediator_mail.post_or_hold(
-            tx, link.hex(), join.seed, working or candidates[:1], held, nearest_inviter(tx, join)
-        )
+        ways, by_user = working or candidates[:1], join.voucher is None
+        mediator_mail.post_or_hold(tx, link.hex(), join.seed, ways, held, nearest_inviter(tx, join), by_user=by_user)
 
 
 def nearest_inviter(tx: Transaction, join: Join) -> AddressKind:
@@ -138,6 +137,7 @@ def connect_members(tx: Transaction, link: bytes) -> None:
     for member in sorted(group.others):
         if member not in group.trust.quarantine:
             peers.add_peer(tx, name, member)
+    ring_links.view_changed(tx, name)
     tx.set_timer(TimerKind.ANTI_ENTROPY, name, 1)
     tx.set_timer(TimerKind.JOIN_PROGRESS, link.hex(), CONNECT_MS)
     tx.set_timer(TimerKind.ATTESTATION, name, ATTESTATION_MS)
@@ -187,6 +187,7 @@ def compare_attestations(tx: Transaction, name: str) -> None:
         for did in group.trust.quarantine:
             if did not in found and did in group.view.members:
                 peers.add_peer(tx, name, did)
+        ring_links.view_changed(tx, name)
         tx.emit(Notify(ViewChanged(name)))
         if not found:
             for did in tx.group(name).links.peers:
@@ -284,7 +285,7 @@ def update_join_progress(tx: Transaction, link: bytes, final: bool = False) -> N
         and group.links.relationships[member].established
         and mediator_mail.reachable(tx, name, member)
     ]
-    awaited = [member for member in group.others if member not in ready]
+    awaited = [member for member in neighbours.awaited(group) if member not in ready]
     count, total = len(ready), len(ready) + len(awaited)
     undecided = _is_strict(group) and group.trust.attestation_deadline > 0
     if (final or not awaited) and not undecided:

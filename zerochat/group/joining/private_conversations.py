@@ -26,6 +26,8 @@ from zerochat.group.state import Agent, Group, Join, PrivateWith, Profile
 from zerochat.group.transaction import Transaction
 from zerochat.names import NAME_CHARS_MAX
 
+KEYS = "deniable"
+"""The keys of a private conversation, whatever those of the group of both: they heal, and nothing is signed."""
 NAME = "a private conversation"
 """The name in its first event; each member calls it by the other's name."""
 WAITING_EVENTS_MAX = 256
@@ -100,7 +102,7 @@ def begin(tx: Transaction, shared: Group, member: str) -> Group:
     """Found the conversation with a member; no invitation is sent yet."""
     mine, theirs = shared.view.members[shared.me].label, shared.view.members[member].label
     policy = Policy(keep=shared.view.policy.keep)
-    group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope, policy=policy))
+    group = founding.found_group(tx, CreateGroup(NAME, mine, shared.profile.envelope, KEYS, policy))
     private = PrivateWith(shared.id, member, theirs)
     return tx.update_group(group.id, name=title(tx.agent, theirs, shared.name), private=private)
 
@@ -116,7 +118,7 @@ def fault_of(agent: Agent, join: Join, group: Group) -> tuple[str, str] | None:
     if not vouchers.is_founder(join.voucher, join.relationship.member, group.id):
         return "the member that has invited you has not begun this conversation", "Ask the member about it."
     shared = agent.groups.get(join.voucher.group)
-    if group.profile != Profile(envelope=(shared or group).profile.envelope):
+    if group.profile != Profile(KEYS, envelope=(shared or group).profile.envelope):
         return "this is no private conversation: it has other keys, or another format", "Ask the member about it."
     known = conversations_with(agent, join.voucher.group, join.voucher.member)
     if any(one.others and one.id < join.group for one in known):

@@ -28,7 +28,7 @@ from zerochat.group.joining.private_conversations import (
     is_waiting,
     waiting_with,
 )
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, ring_links
 from zerochat.group.links.contact import join_link, sign_founder
 from zerochat.group.links.relationship import pack
 from zerochat.group.lookup import find_group, find_member, find_member_anywhere
@@ -153,7 +153,8 @@ def _send(tx: Transaction, name: str) -> None:
     shared = tx.agent.groups.get(private.group)
     if shared is None or shared.state != "active" or private.member not in shared.view.members:
         return
-    relationship = shared.links.relationships.get(private.member)
+    ring_links.choose(tx, shared.id, private.member)
+    relationship = tx.group(shared.id).links.relationships.get(private.member)
     if relationship is None or not relationship.established:
         return
     if not mediator_mail.reachable(tx, shared.id, private.member):

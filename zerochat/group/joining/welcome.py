@@ -6,17 +6,25 @@ same for every request. The members' attestations come with it (`attestation.py`
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import Refused
 from zerochat.group.event_log.event import ADD, Event
-from zerochat.group.membership import add_of, ancestors, attestation, check_all, genesis_of, heads_of, resolve_view
+from zerochat.group.event_log.signing import upgraded_after
+from zerochat.group.links import rate_limits
+from zerochat.group.membership import add_of, ancestors, attestation, genesis_of, heads_of, resolve_view
 from zerochat.group.state import Admissions, Chain, EventLog, Group, Join, Links, Profile, TrustState
+from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import RUNS_MAX, Run, decompress_runs, read_runs
 from zerochat.group.wire.messages import WELCOME_BYTES_MAX, AttestationBody, WelcomeBody
 
 ATTESTATIONS_PER_MEMBER = 2
 """How many of the other members' attestations a joiner gets for each member, if there are as many."""
 ATTESTATION_HEADS_MAX = 8
+PART_WORK_US, READ_WORK_US = 500, 60
+"""The work of opening a part of a welcome, and of reading one of its events, us."""
 
 
 # --- sending --------------------------------------------------------------------------------------------------------
@@ -24,9 +32,21 @@ ATTESTATION_HEADS_MAX = 8
 
 def admission_event_of(group: Group, member: str) -> str | None:
     """The id of our add event for a member."""
-    events = group.control.items()
-    mine = (name for name, one in events if one.type == ADD and one.author == group.me and add_of(one).member == member)
-    return next(mine, None)
+    known: _Additions | None = group.view.__dict__.get("additions")
+    if known is None or known.control is not group.control or known.author != group.me:
+        known = group.view.__dict__["additions"] = _Additions(group.control, group.me)
+        for name, one in group.control.items():
+            if one.type == ADD and one.author == group.me:
+                known.by_member.setdefault(add_of(one).member, name)
+    return known.by_member.get(member)
+
+
+class _Additions(Struct):
+    """Our add events among these membership events, kept with their view: a list of members asks for each."""
+
+    control: Mapping[str, Event]
+    author: str
+    by_member: dict[str, str] = field(default_factory=dict)
 
 
 def attestations_for(group: Group, member: str, entry: str, past: Mapping[str, Event]) -> list[dict[str, object]]:
@@ -74,17 +94,23 @@ def read_welcome(body: WelcomeBody) -> tuple[list[Event], Sequence[AttestationBo
     return list(read_runs(body.group, runs)), attestations
 
 
-def group_from_welcome(join: Join, events: list[Event], since: int) -> Group:
-    """The group that we are a member of by this evidence. Raises RemoteError where it is invalid.
+def read_charged(tx: Transaction, link: bytes, body: WelcomeBody) -> tuple[list[Event], Sequence[AttestationBody]]:
+    """The same, at the expense of the inviter of our join on this link. Raises TooMuchWork too."""
+    rate_limits.charge_inviter_work(tx, link, PART_WORK_US)
+    events, attestations = read_welcome(body)
+    rate_limits.settle_inviter_work(tx, link, READ_WORK_US * len(events))
+    return events, attestations
+
+
+def group_from_welcome(join: Join, control: dict[str, Event], since: int) -> Group:
+    """The group that we are a member of by this evidence, whose events are checked. Raises RemoteError where it is
+    invalid.
 
     The evidence is the event that adds us, with its causal past and nothing else; so every member that accepts the
     event has all of it.
     """
     assert join.contact is not None
     inviter = join.relationship.member
-    if any(event.group_id != join.group for event in events):
-        raise Refused(why="a welcome with events of several groups")
-    control = check_all(events)
     entries = [
         name
         for name, one in control.items()
@@ -102,6 +128,7 @@ def group_from_welcome(join: Join, events: list[Event], since: int) -> Group:
             attestations[member] = attested
     if inviter not in attestations or attestations[inviter].heads != tuple(entries):
         raise Refused(why="a welcome without its author's attestation")
+    begin = Chain.on_ring if view.path == "ring" else Chain.after
     genesis = control[join.group]
     founding = genesis_of(genesis)
     if founding.envelope != join.invitation.envelope:
@@ -121,8 +148,8 @@ def group_from_welcome(join: Join, events: list[Event], since: int) -> Group:
         trust=TrustState(attestations=attestations),
         links=Links(relationships={inviter: join.relationship}),
         log=EventLog(
-            chains={inviter: Chain.after(since)},
-            lamport=max(event.lamport for event in events),
+            chains={inviter: replace(begin(since), upgraded=upgraded_after(control, entries[0], since))},
+            lamport=max(event.lamport for event in control.values()),
             heads=heads_of(control),
         ),
     )

@@ -12,9 +12,9 @@ author's ratchet (the paper's welcome and add-ack), as are all other members tha
 that the author of the update did not know, and those whose removal has become void. A newcomer's first event is an
 update. The rule of `production.py` decides when else one comes first.
 
-    key_event     the signed record and its direct messages      key_schedule   derivations
-    state         what a member keeps                            production     our own events
-    reception     those of others                                message_keys   the keys of messages
-    complaint     proof against a forged seed                    erasure        keys whose time is over
-    wire          events and direct messages as bytes
+    key_event     the signed record and its direct messages      key_schedule    derivations
+    state         what a member keeps                            production      our own events
+    reception     those of others                                message_keys    the keys of messages
+    complaint     proof against a forged seed                    erasure         keys whose time is over
+    wire          events and direct messages as bytes            channel_reset   channels with members not met
 """

@@ -1,7 +1,7 @@
 """A complaint: the proof that an insider has sent a member another seed than it has committed to.
 
 The event's signature covers the commitment and the root of the direct messages, so event, direct message and the
-content key of that message prove it to any third party. The content key opens no other message. A direct message that
+AEAD key of that message prove it to any third party. The AEAD key opens no other message. A direct message that
 does not open at all proves nothing; the recipient asks the other members for their ratchets.
 """
 
@@ -15,7 +15,7 @@ from zerochat.group.key_agreement.key_schedule import commitment
 
 
 class Complaint(Struct, frozen=True):
-    """An update, a direct message of it, and the content key of that message."""
+    """An update, a direct message of it, and the AEAD key of that message."""
 
     event: KeyEvent
     direct: Direct

@@ -14,12 +14,17 @@ OPERATION_MS: Final = LIFETIME_MS
 
 
 def erase_expired(keys: Keys, now: int) -> Keys:
-    """The state without keys whose time is over: of overtaken messages, ended epochs, updates and pre-keys."""
-    operations = {name: one for name, one in keys.operations.items() if now < one.at + OPERATION_MS}
+    """The state without keys whose time is over: of overtaken messages, ended epochs, updates and pre-keys. After the
+    clock was set back, none is kept for longer than one from now."""
+    operations = {
+        name: one if one.at <= now else replace(one, at=now)
+        for name, one in keys.operations.items()
+        if now < one.at + OPERATION_MS
+    }
     receiving = {author: expired(epochs, now) for author, epochs in keys.receiving.items()}
     return replace(
         keys,
-        held=tuple(one for one in keys.held if now <= one.until + MARGIN_MS),
+        held=tuple(one for one in keys.held if -MARGIN_MS <= one.until - now <= LIFETIME_MS + MARGIN_MS),
         operations=operations,
         pending=tuple(name for name in keys.pending if name in operations),
         receiving={author: epochs for author, epochs in receiving.items() if epochs},
@@ -37,6 +42,7 @@ def erase_members(keys: Keys, members: Collection[str]) -> Keys:
         keys,
         synced=keys.synced - gone,
         channels={did: one for did, one in keys.channels.items() if did not in gone},
+        resets={did: one for did, one in keys.resets.items() if did not in gone},
         ratchets={did: one for did, one in keys.ratchets.items() if did not in gone},
         operations=operations,
         wanted=keys.wanted - gone,

@@ -9,16 +9,19 @@
 Each derivation is one-way, so an erased key stays erased though its successors are known.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from zerochat.crypto.primitives import blake2b_keyed, sha256
+from zerochat.crypto.structs import Redacted
 
 KEY_BYTES: Final = 32
 NO_RATCHET: Final = bytes(KEY_BYTES)
 
 
-class Step(NamedTuple):
+class Step(Redacted, frozen=True):
     """The results of one event in its author's key ratchet."""
+
+    REDACTED = ("epoch_key", "ratchet")
 
     epoch_key: bytes
     ratchet: bytes

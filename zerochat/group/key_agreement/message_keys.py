@@ -2,14 +2,15 @@
 
 Every key is handed out once and is gone from the state afterwards. The keys of overtaken messages are kept for a time
 and up to a number; those of an epoch that has ended, until its last message has come (its successor says how many there
-were), or for the same time.
+were), or for the same time. All are erased at once when the content of their messages has come another way (`settled`).
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
+from zerochat.crypto.structs import Redacted
 from zerochat.errors import Refused
 from zerochat.group.key_agreement.key_schedule import next_message
 from zerochat.group.key_agreement.state import Keys, ReceivingEpoch, SendingEpoch
@@ -24,8 +25,10 @@ RETENTION_MS: Final = 7 * 24 * 3_600_000
 """How long the keys of overtaken messages and of ended epochs are kept."""
 
 
-class Sending(NamedTuple):
+class Sending(Redacted, frozen=True):
     """The key of our next message."""
+
+    REDACTED = ("key",)
 
     keys: Keys
     epoch: str
@@ -40,6 +43,11 @@ def sending_key(keys: Keys) -> Sending:
     key, chain_key = next_message(epoch.chain_key)
     after = SendingEpoch(epoch.event, chain_key, epoch.sent + 1)
     return Sending(replace(keys, epoch=after, sent=keys.sent + 1), epoch.event, epoch.sent, key)
+
+
+def known_epochs(keys: Keys, author: str) -> Iterator[str]:
+    """The ids of an author's epochs that we have keys of, the newest first."""
+    return (one.event for one in reversed(keys.receiving.get(author, ())))
 
 
 def receiving_key(keys: Keys, author: str, epoch: str, number: int, now: int) -> tuple[Keys, bytes]:
@@ -89,16 +97,43 @@ def interrupted(epochs: tuple[ReceivingEpoch, ...], sent: int, now: int) -> tupl
     return begun(epochs, "", b"", sent, now)[:-1]
 
 
+def steps(epochs: tuple[ReceivingEpoch, ...], epoch: str, number: int) -> int:
+    """How many keys are derived at most, and kept or skipped, before that of the author's message with this number."""
+    ahead = next((number - one.next for one in epochs if one.event == epoch), 0)
+    return max(0, min(ahead, JUMP_MAX))
+
+
+def settled(epochs: tuple[ReceivingEpoch, ...], epoch: str, sent: int) -> tuple[ReceivingEpoch, ...]:
+    """An author's epochs once we have the content of its first messages in this epoch, so many, and of those in the
+    epochs before: without their keys."""
+    at = next((at for at, one in enumerate(epochs) if one.event == epoch), None)
+    if at is None:
+        return epochs
+    one = epochs[at]
+    if at == 0 and one.next >= sent and not any(number < sent for number, _ in one.skipped):
+        return epochs
+    chain_key, skipped = one.chain_key, tuple(each for each in one.skipped if each[0] >= sent)
+    upto = min(sent, one.next + JUMP_MAX)
+    for _ in range(one.next, upto):
+        _, chain_key = next_message(chain_key)
+    after = replace(one, chain_key=chain_key, next=max(one.next, upto), skipped=skipped)
+    is_complete = after.total is not None and after.next >= after.total and not skipped
+    return epochs[at + 1 :] if is_complete else (after, *epochs[at + 1 :])
+
+
 def expired(epochs: tuple[ReceivingEpoch, ...], now: int) -> tuple[ReceivingEpoch, ...]:
-    """An author's epochs without the keys whose time is over."""
+    """An author's epochs without the keys whose time is over; after the clock was set back, none is kept for longer."""
     return tuple(_kept(epochs, now))
 
 
 def _kept(epochs: tuple[ReceivingEpoch, ...], now: int) -> Iterator[ReceivingEpoch]:
     for one in epochs:
-        over = bool(one.until) and one.until <= now
-        if _is_needed(one, now):
-            yield replace(one, skipped=(), until=0) if over else one
+        if not _is_needed(one, now):
+            continue
+        if 0 < one.until <= now:
+            yield replace(one, skipped=(), until=0)
+        else:
+            yield one if one.until <= now + RETENTION_MS else replace(one, until=now + RETENTION_MS)
 
 
 def _is_needed(epoch: ReceivingEpoch, now: int) -> bool:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from zerochat.crypto import two_party
 from zerochat.crypto.prekeys import with_new
 from zerochat.crypto.primitives import x25519_public
+from zerochat.crypto.structs import Redacted
 from zerochat.group.inputs import StepContext
 from zerochat.group.key_agreement.key_event import (
     ADOPTS_MAX,
@@ -56,8 +57,10 @@ class Produced(NamedTuple):
     directs: Directs
 
 
-class _Plan(NamedTuple):
+class _Plan(Redacted, frozen=True):
     """What an event would do."""
+
+    REDACTED = ("ratchet",)
 
     update: bool
     adopts: tuple[str, ...]
@@ -76,6 +79,12 @@ def due(keys: Keys, membership: Membership, now: int) -> Due:
     if plan.update:
         return "update"
     return "other" if plan.adopts or plan.to or keys.wanted & membership.members else ""
+
+
+def may_wait(keys: Keys, membership: Membership, now: int) -> bool:
+    """Whether our next message may go before what is `due`: then only others have caused it, and none but members can
+    know our ratchet."""
+    return keys.knowers is not None and keys.knowers <= membership.members and not _is_worn(keys, now)
 
 
 def witness(
@@ -153,7 +162,6 @@ def with_operation(keys: Keys, name: str, operation: Operation) -> Keys:
 
 def _plan(keys: Keys, membership: Membership, now: int, update: bool = False) -> _Plan:
     members, others = membership.members, membership.members - {keys.me}
-    reachable = frozenset(peer for peer in others if (channel := keys.channels.get(peer)) and channel.peer)
     usable = [
         name
         for name in keys.pending
@@ -164,12 +172,22 @@ def _plan(keys: Keys, membership: Membership, now: int, update: bool = False) ->
     for name, audience in zip(usable, audiences, strict=True):
         ratchet = adopted(ratchet, keys.operations[name].secrets[keys.me])
         synced &= audience
-    lacking = tuple(sorted(reachable - synced))
+    lacking = tuple(sorted(_reachable(keys, others - synced)))
     known = None if keys.knowers is None else witness(keys.knowers, audiences, members)
-    update = update or keys.sent >= UPDATE_MESSAGES or (now - keys.updated >= UPDATE_MS) or len(lacking) > TO_MAX
-    if update or known is None:
+    if update or known is None or _is_worn(keys, now) or len(lacking) > TO_MAX:
+        reachable = _reachable(keys, others)
         return _Plan(True, (), NO_RATCHET, reachable, reachable | {keys.me}, tuple(sorted(reachable)))
     return _Plan(False, tuple(usable), ratchet, synced | set(lacking), known | set(lacking) | {keys.me}, lacking)
+
+
+def _is_worn(keys: Keys, now: int) -> bool:
+    """Whether an update is due by our own messages or by time, also after the clock was set back."""
+    return keys.sent >= UPDATE_MESSAGES or abs(now - keys.updated) >= UPDATE_MS
+
+
+def _reachable(keys: Keys, peers: frozenset[str]) -> frozenset[str]:
+    """Those of these peers that we have a key of."""
+    return frozenset(peer for peer in peers if (channel := keys.channels.get(peer)) and channel.peer)
 
 
 def _without_adopted(keys: Keys, adopts: tuple[str, ...]) -> Keys:

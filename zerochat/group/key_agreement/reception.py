@@ -1,9 +1,10 @@
 """Key events of others: following an author's ratchet, in the order of its events.
 
 An event is processed once all membership events that it names are here, the author's previous event, and the updates
-that it adopts (`awaited`). The order of different authors' events does not matter otherwise. An event whose direct
-message cannot be had, or which adopts an update that cannot, is processed all the same: its author is not followed
-until its next update, or until it gives us its ratchet, which our next event asks for (`Keys.wanted`).
+that it adopts (`awaited`). One whose membership events cannot be had is passed over (`skip`). The order of different
+authors' events does not matter otherwise. An event whose direct message cannot be had, or which adopts an update that
+cannot, is processed all the same: its author is not followed until its next update, or until it gives us its ratchet,
+which our next event asks for (`Keys.wanted`).
 """
 
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from zerochat.crypto import two_party
 from zerochat.crypto.primitives import check_x25519_public, equal
 from zerochat.crypto.two_party import Channel, Opened
 from zerochat.errors import Refused, RemoteError
+from zerochat.group.key_agreement.channel_reset import after_opening, held_for, is_to_contact
 from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.key_event import Direct, KeyEvent, pair_context
 from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, commitment, member_secret
@@ -33,6 +35,8 @@ class Processed(NamedTuple):
     broken: bool
     """Whether our keys do not open the direct message: the channel needs a reset. We do not ask for the author's
     ratchet, which would come by the same channel."""
+    by_contact: bool = False
+    """Whether the direct message was encrypted to our contact key: an offer is due (`channel_reset.py`)."""
 
 
 def is_sent(keys: Keys, event: KeyEvent, membership: Membership) -> bool:
@@ -50,9 +54,11 @@ def awaited(keys: Keys, event: KeyEvent, membership: Membership) -> tuple[str, .
     return tuple(name for name in event.adopts if name not in keys.operations)
 
 
-def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Membership, now: int) -> Processed:
+def process(
+    keys: Keys, event: KeyEvent, direct: Direct | None, membership: Membership, now: int, contact: bytes = b""
+) -> Processed:
     """Follow the author by one event, whose signature is checked. `direct`: our direct message; None: there is none, or
-    it cannot be had.
+    it cannot be had. `contact`: the secret of our contact key; empty: the group's members all meet.
 
     The caller waits for the events between the author's last one and this one while they can still be had. Raises
     Refused for an event by a non-member or one that is here already, Unauthentic for a foreign direct message.
@@ -76,9 +82,11 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
     if event.number > before + 1:
         keys = replace(keys, ratchets={one: kept for one, kept in keys.ratchets.items() if one != author})
     sent = is_sent(keys, event, membership)
-    opened = _open(keys, event, direct) if sent and direct is not None else None
-    if opened is not None:
-        keys = replace(keys, channels={**keys.channels, author: opened.channel})
+    opened = _open(keys, event, direct, contact) if sent and direct is not None else None
+    by_contact = False
+    if opened is not None and direct is not None:
+        keys = after_opening(keys, author, event.number, direct.message, opened.channel)
+        by_contact = is_to_contact(direct.message, contact)
     content = opened.plain if opened is not None and len(opened.plain) == KEY_BYTES else b""
     complaint = None
     if event.is_update and opened is not None and direct is not None and not _is_seed(event, content):
@@ -89,10 +97,17 @@ def process(keys: Keys, event: KeyEvent, direct: Direct | None, membership: Memb
         keys = _with_update(keys, event, content, audience, now)
     broken = sent and direct is not None and opened is None
     keys = _arrived(keys, event, ratchet, keys.me in audience and not broken and not was_lost, now)
-    return Processed(keys, bool(ratchet), complaint, broken)
+    return Processed(keys, bool(ratchet), complaint, broken, by_contact)
 
 
-def _open(keys: Keys, event: KeyEvent, direct: Direct) -> Opened | None:
+def skip(keys: Keys, event: KeyEvent, now: int) -> Keys:
+    """Pass over an event that names membership events which cannot be had, so nothing can be said of its audience. Its
+    author is not followed until it has given us its ratchet, which our next event asks for. `now`: UTC ms."""
+    was_lost = event.author in keys.numbers and event.author not in keys.ratchets
+    return _arrived(keys, event, b"", not was_lost, now)
+
+
+def _open(keys: Keys, event: KeyEvent, direct: Direct, contact: bytes) -> Opened | None:
     """Our direct message; None for one that our keys do not open."""
     if direct.recipient != keys.me:
         raise Refused(why="a direct message for another member")
@@ -100,7 +115,7 @@ def _open(keys: Keys, event: KeyEvent, direct: Direct) -> Opened | None:
     channel = keys.channels.get(event.author, Channel())
     context = pair_context(keys.group, event.author, keys.me)
     try:
-        return two_party.receive(channel, context, direct.message, keys.held)
+        return two_party.receive(channel, context, direct.message, held_for(keys, event.author, contact))
     except RemoteError:
         return None
 

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from zerochat.crypto.prekeys import HeldPreKey
 from zerochat.crypto.structs import Redacted
 from zerochat.crypto.two_party import Channel
+from zerochat.group.composite import Composite
 from zerochat.group.key_agreement.key_schedule import NO_RATCHET
 
 OPERATIONS_MAX: Final = 32
@@ -67,7 +68,32 @@ class ReceivingEpoch(Redacted, frozen=True):
     """When the keys of skipped messages and of an ended epoch are erased, UTC ms; 0: there are none."""
 
 
-class Keys(Redacted, frozen=True):
+class ChannelResets(Redacted, frozen=True):
+    """The resets of the channel with one member (`channel_reset.py`)."""
+
+    REDACTED = ("prekeys",)
+
+    sent: int = 0
+    """The counter of our last one; 0: there is none."""
+    at_number: int = 0
+    """The number of our last key event then."""
+    lost: bool = False
+    """Whether it said that we had lost the channel."""
+    confirmed: bool = False
+    """Whether the member has taken it."""
+    valid_from: int = 0
+    """The number of the member's last key event then: the direct messages up to it need not open."""
+    prekeys: tuple[bytes, ...] = ()
+    """The secrets of the pre-keys in our last ones that the member has not used, newest first."""
+    received: int = 0
+    """The counter of the member's last one."""
+    number: int = 0
+    """The number of the member's last key event when it made that."""
+    taken_at: int = 0
+    """The number of our last key event when we took that."""
+
+
+class Keys(Redacted, Composite, frozen=True):
     """The key agreement of one group at one member."""
 
     REDACTED = ("held", "ratchet", "ratchets")
@@ -87,6 +113,8 @@ class Keys(Redacted, frozen=True):
     """The members that follow our ratchet."""
     channels: dict[str, Channel] = field(default_factory=dict)
     """Pairwise channels by peer."""
+    resets: dict[str, ChannelResets] = field(default_factory=dict)
+    """By peer, where the members of the group do not all meet."""
     ratchets: dict[str, bytes] = field(default_factory=dict)
     """The ratchets of the authors that we follow."""
     numbers: dict[str, int] = field(default_factory=dict)

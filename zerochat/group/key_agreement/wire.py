@@ -69,7 +69,8 @@ class _Direct(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 _S = TypeVar("_S", bound=Struct)
 
 
-def _read(data: bytes, shape: type[_S], size_max: int) -> _S:
+def parse_array(data: bytes, shape: type[_S], size_max: int) -> _S:
+    """A canonical MessagePack array from a peer. Raises Malformed."""
     if len(data) > size_max:
         raise Malformed(why=f"more than {size_max} bytes")
     try:
@@ -88,8 +89,8 @@ def event_bytes(event: KeyEvent) -> bytes:
 
 def parse_key_event(data: bytes, group: str) -> KeyEvent:
     """The event in bytes from a peer. Its signature is not checked here. Raises Malformed."""
-    envelope = _read(data, _Envelope, EVENT_BYTES_MAX)
-    record = _read(envelope.record, _Record, EVENT_BYTES_MAX)
+    envelope = parse_array(data, _Envelope, EVENT_BYTES_MAX)
+    record = parse_array(envelope.record, _Record, EVENT_BYTES_MAX)
     control, adopts = (tuple(map(b64url, some)) for some in (record.control, record.adopts))
     to, wants = (tuple(map(did_key, some)) for some in (record.to, record.wants))
     return KeyEvent(
@@ -115,7 +116,7 @@ def direct_bytes(direct: Direct) -> bytes:
 
 def parse_direct(data: bytes, recipient: str) -> Direct:
     """The direct message for us, in bytes from a peer. Its proof is not checked here. Raises Malformed."""
-    found = _read(data, _Direct, DIRECT_BYTES_MAX)
+    found = parse_array(data, _Direct, DIRECT_BYTES_MAX)
     if len(found.path) % HASH_BYTES:
         raise Malformed(why="direct message: a path of the wrong length")
     path = tuple(found.path[at : at + HASH_BYTES] for at in range(0, len(found.path), HASH_BYTES))

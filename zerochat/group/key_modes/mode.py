@@ -47,6 +47,12 @@ class Mode(Protocol):
     signs: ClassVar[bool]
     """Whether posts are signed messages in their author's stream (`signed_streams/`). Protocol messages travel as below
     in any case."""
+    signs_events: ClassVar[bool]
+    """Whether each post and annotation is signed by its author (`Event.sig`), as membership events are in every mode.
+    Any member may bring a signed event."""
+    heals: ClassVar[bool]
+    """Whether messages are sealed under the key ratchets of DCGKA (`group/dcgka/`): signed events as they are, others
+    with a tag for each recipient (`deniable.py`)."""
 
     def queue(self, place: OwnPlace, publisher: str, subscriber: str, transport: bytes) -> bytes:
         """The queue on which `publisher` posts for `subscriber`: one of them is us, and the transport key is the

@@ -53,6 +53,8 @@ class PairwiseMulti(Struct, frozen=True):
 
     name: ClassVar[str] = "pairwise-multi"
     signs: ClassVar[bool] = False
+    signs_events: ClassVar[bool] = False
+    heals: ClassVar[bool] = False
 
     def queue(self, place: OwnPlace, publisher: str, subscriber: str, transport: bytes) -> bytes:
         return pair_queue(place.secret, transport, place.group, publisher, subscriber)
@@ -84,6 +86,8 @@ class PairwiseSingle(Struct, frozen=True):
 
     name: ClassVar[str] = "pairwise-single"
     signs: ClassVar[bool] = False
+    signs_events: ClassVar[bool] = False
+    heals: ClassVar[bool] = False
 
     def queue(self, place: OwnPlace, publisher: str, subscriber: str, transport: bytes) -> bytes:
         return data_queue(place.group, publisher)

@@ -67,11 +67,15 @@ def seal_padded(key: bytes, content: bytes, bound: bytes) -> bytes:
 
 def open_content(key: bytes, message: Data) -> object:
     """The value that `seal_content` has sealed under this message's key. Raises Malformed or Unauthentic."""
+    return open_sealed(key, message.sealed, associated_data(message))
+
+
+def open_sealed(key: bytes, sealed: bytes, bound: bytes) -> object:
+    """The value in a sealed part. `bound`: as in `seal_content`. Raises Malformed or Unauthentic."""
     check_length(key, KEY_BYTES)
-    sealed = message.sealed
     if sealed[:1] != _CONTENT or len(sealed) <= 1 + _COMMITMENT_BYTES + _TAG_BYTES:
-        raise Malformed(why="a signed message without content")
-    commitment, bound = sealed[1 : 1 + _COMMITMENT_BYTES], associated_data(message)
+        raise Malformed(why="a sealed message without content")
+    commitment = sealed[1 : 1 + _COMMITMENT_BYTES]
     content = chacha20_poly1305_open(
         _sealing_key(key), commitment[:_NONCE_BYTES], sealed[1 + _COMMITMENT_BYTES :], bound
     )

@@ -12,6 +12,9 @@ from zerochat.crypto.encoding import did_key_bytes
 from zerochat.didcomm.packer import addressed_to
 from zerochat.errors import RemoteError
 from zerochat.evidence.messages import parse_data
+from zerochat.group.key_agreement.message_keys import known_epochs
+from zerochat.group.key_modes.dcgka import is_sealed, place_of
+from zerochat.group.key_modes.deniable import is_tagged, without_tags
 from zerochat.group.key_modes.sender_key import is_signed
 from zerochat.group.links import rate_limits
 from zerochat.group.links.mediator_mail import reach_of_member
@@ -24,13 +27,16 @@ TRIAL_WORK_US = 1_000
 """The work of trying the keys of one relationship on all sections of a frame, us."""
 
 
-def claimants(group: Group, server_key: bytes) -> list[str]:
+def claimants(group: Group, server_key: bytes) -> Sequence[str]:
     """The other members that announce this server key."""
-    return [
-        did
-        for did in group.links.peers
-        if did in group.view.members and reach_of_member(group, did).server_key == server_key
-    ]
+    index = group.links.index
+    if index.view is not group.view:
+        found: dict[bytes, list[str]] = {}
+        for did in group.links.peers:
+            if did in group.view.members:
+                found.setdefault(reach_of_member(group, did).server_key, []).append(did)
+        index.by_host, index.view = found, group.view
+    return index.by_host.get(server_key, ())
 
 
 def is_of_another(group: Group, member: str, server_key: bytes) -> bool:
@@ -61,6 +67,9 @@ def possible_authors(tx: Transaction, name: str, those: Sequence[str], envelope:
     if is_signed(envelope):
         publisher = parse_data(envelope).publisher
         return [did for did in those if did_key_bytes(did) == publisher] or list(those)
+    if is_sealed(envelope) or is_tagged(envelope):
+        sealed, keys = without_tags(envelope), group.dcgka.keys
+        return [did for did in those if place_of(sealed, known_epochs(keys, did)) is not None] or list(those)
     kids = () if is_frame(envelope) else addressed_to(envelope)[1]
     for number, did in enumerate(those):
         if number:

@@ -178,6 +178,16 @@ def announced_routes(group: Group, member: str) -> Sequence[Route]:
     return ()
 
 
+def is_cut_off(agent: Agent, group: Group, member: str) -> bool:
+    """Whether we connect to our own mediators only, and a member has none that these can post to."""
+    return agent.mediated_only and not any(map(_is_postable, announced_routes(group, member)))
+
+
+def _is_postable(route: Route) -> bool:
+    """Whether our mediators can post there for us."""
+    return route.uri.startswith("http")
+
+
 def _routes_to_member(tx: Transaction, name: str, member: str) -> Sequence[Route]:
     """The routes to a member that are no nearer than they may be, and do not pause after a failure."""
     group = tx.group(name)
@@ -185,7 +195,13 @@ def _routes_to_member(tx: Transaction, name: str, member: str) -> Sequence[Route
 
 
 def _usable(tx: Transaction, seed: bytes, candidates: Iterable[Route]) -> Sequence[Route]:
-    return [one for one in candidates if is_working(tx, one.uri) and is_near_enough(tx, seed, one.uri)]
+    return [
+        one
+        for one in candidates
+        if is_working(tx, one.uri)
+        and is_near_enough(tx, seed, one.uri)
+        and (not tx.agent.mediated_only or _is_postable(one))
+    ]
 
 
 def is_proved(tx: Transaction, seed: bytes, route: Route) -> bool:
@@ -256,15 +272,18 @@ def post_or_hold(
     candidates: Sequence[Route],
     held: HeldEnvelope,
     nearest: AddressKind | None = None,
+    *,
+    by_user: bool = False,
 ) -> None:
     """Post an envelope over the first proved one of these routes, for a peer that is not retransmitted to; or begin to
-    prove one, and keep the envelope until then. `nearest`: None: by our addresses as the member with this seed."""
+    prove one, and keep the envelope until then. `nearest`: None: by our addresses as the member with this seed.
+    `by_user` as in `mediator_proof.begin`."""
     routes_ = [(one, nearest_at(tx, seed, one.uri) if nearest is None else nearest) for one in candidates]
     for route, kind in routes_:
         if is_proved(tx, seed, route):
             post(tx, route, held.recipient, held.envelope, kind, payer)
             return
-    mediator_proof.begin(tx, payer, routes_, held)
+    mediator_proof.begin(tx, payer, routes_, held, by_user=by_user)
 
 
 def receive_proof(tx: Transaction, payer: str, envelope: bytes) -> None:

@@ -6,8 +6,9 @@
 
 Otherwise a member could name any machine as its mediator, and have the agents of all others send there what it asks
 for (reflection). Until the proof, an address gets one small probe at a time with exponential backoff, within a token
-bucket of bytes for the peer that names it. A proof ends with time, with the bytes that it covers, or when the address
-fails: a name may point to another machine by then.
+bucket of bytes for the peer that names it. An address that has never proved itself gets at most twice the bytes that
+the peer has sent, as in QUIC (RFC 9000, section 8), and a probe a day: a mediator may have been down. A proof ends with
+time, with the bytes that it covers, or when the address fails: a name may point to another machine by then.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +40,13 @@ PROBE_MS = 30_000
 PROBE_BYTES_MAX, PROBE_BYTES_PER_HOUR = 32 * 1024, 32 * 1024
 """The burst and the sustained rate of unproved bytes for each peer: at most 64 KiB in any hour."""
 PROBE_BYTES = 4 * 1024
-"""The bytes that must be left for a probe. One takes 1,300 with the headers of its request, more for a long DID."""
+"""The bytes that must be left for a probe. One takes 1,900 with the headers of its request, more for a long DID."""
+AMPLIFICATION = 2
+"""The bytes that a peer may have us send to addresses that have never proved themselves, for each byte from it."""
+CLAIM_BYTES = 1_500
+"""The bytes of the event or the invitation that names the first address of a peer, at the least."""
+CREDIT_MAX, CREDIT_PER_DAY = PROBE_BYTES, 2_000
+"""The limit of that credit, and what comes without any message of the peer: about one probe a day."""
 HEADER_BYTES = 300
 """The headers of a request, which count as well."""
 RETRY = Backoff(10_000, 3_600_000)
@@ -107,13 +114,14 @@ def begin(
     held: HeldEnvelope | None = None,
     *,
     earned: bool = False,
+    by_user: bool = False,
 ) -> None:
     """Probe one of these routes, each with the nearest kind of address that it may have, for the peer `payer`: a group
     and a member, or the link of joiners or of an inviter.
 
     Nothing happens while another probe for this peer or to this address is open, during the backoff, or without bytes
     left. `held`: an envelope that is posted once the address has proved itself. `earned`: an authentic message of the
-    peer has just arrived, so the backoff is over.
+    peer has just arrived, so the backoff is over. `by_user`: our user wants it, so no credit of the peer is needed.
     """
     record = _record(tx, payer)
     if record.open is not None:
@@ -122,9 +130,10 @@ def begin(
     if not routes or (tx.now < record.until and not earned) or record.room < PROBE_BYTES:
         return
     route, nearest = routes[record.tries % len(routes)]
-    ways = {one.open.way for one in tx.agent.probes.values() if one.open is not None}
-    if _way(route) in ways and held is None:
+    way = _way(route)
+    if held is None and any(one.open is not None and one.open.way == way for one in tx.agent.probes.values()):
         return  # its proof will serve this peer, too
+    needs_credit = not by_user and way not in tx.agent.mediator_proofs
     mine, message = new_peer2(tx.context.random, []), replace(ping.ping(tx.context.random), return_route="all")
     packer = tx.packer(ENVELOPE)
     try:
@@ -133,12 +142,25 @@ def begin(
         tx.emit(Measure("dropped", "CannotProbe"))
         return
     cost = 0 if is_proved(tx, route) else len(envelope) + HEADER_BYTES
-    probe = MediatorProbe(_way(route), route, mine, message.id, tx.now, nearest)
-    record = replace(record, room=record.room - cost, open=probe)
+    if needs_credit and record.credit < cost:  # until there is more, or the peer sends something
+        _put(tx, payer, replace(record, until=tx.now + RETRY.ceiling_ms))
+        tx.set_timer(TimerKind.MEDIATOR_PROOF, payer, RETRY.ceiling_ms)
+        return
+    credit = record.credit - cost if needs_credit else record.credit
+    probe = MediatorProbe(way, route, mine, message.id, tx.now, nearest)
+    record = replace(record, room=record.room - cost, credit=credit, open=probe)
     _put(tx, payer, record)
     _hold(tx, payer, record, routes, held)
     tx.emit(WebPost(route.uri, envelope, packer.media_type, return_route=True, nearest=nearest))
     tx.set_timer(TimerKind.MEDIATOR_PROOF, payer, PROBE_MS)
+
+
+def credit(tx: Transaction, payer: str, size: int) -> None:
+    """A peer has sent an envelope of this many bytes."""
+    known = tx.agent.probes.get(payer)
+    if known is not None and known.credit < CREDIT_MAX:
+        record = _record(tx, payer)
+        _put(tx, payer, replace(record, credit=min(CREDIT_MAX, record.credit + AMPLIFICATION * size)))
 
 
 def _sealed(packer: Packer, mine: Identity, mediator: str, message: Message, random: Callable[[int], bytes]) -> bytes:
@@ -156,11 +178,12 @@ def _record(tx: Transaction, payer: str) -> ProbeRecord:
     """The peer's record as of now; a clock that was set back ends its backoff."""
     record = tx.agent.probes.get(payer)
     if record is None:
-        return ProbeRecord(PROBE_BYTES_MAX, tx.now)
+        return ProbeRecord(PROBE_BYTES_MAX, tx.now, credit=AMPLIFICATION * CLAIM_BYTES)
     passed = max(0, tx.now - record.at)
     room = min(PROBE_BYTES_MAX, record.room + passed * PROBE_BYTES_PER_HOUR // 3_600_000)
+    credit = min(CREDIT_MAX, record.credit + passed * CREDIT_PER_DAY // 86_400_000)
     until = record.until if record.until <= tx.now + RETRY.ceiling_ms else 0
-    return replace(record, room=room, at=tx.now, until=until)
+    return replace(record, room=room, credit=credit, at=tx.now, until=until)
 
 
 def _put(tx: Transaction, payer: str, record: ProbeRecord) -> None:

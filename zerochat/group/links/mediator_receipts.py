@@ -83,4 +83,4 @@ def kept_until(group: Group, member: str, position: int, now: int) -> int:
 def _acknowledged(group: Group, member: str) -> int:
     """Up to which position this member has acknowledged our events."""
     peer = group.links.peers[member]
-    return max(peer.start_seq, peer.acks.upto.get(group.me, 0))
+    return max(peer.start_seq, group.links.acked(member, group.me))

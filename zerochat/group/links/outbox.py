@@ -8,37 +8,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from zerochat.didcomm.message import Message, new_id
+from zerochat.group.dcgka import channels
 from zerochat.group.effects import Publish
 from zerochat.group.event_log.event import Event
 from zerochat.group.key_modes.mode import Recipient, SealedEnvelope
 from zerochat.group.key_modes.pairwise import seal_status
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import content_keys, mediator_mail
 from zerochat.group.links.relationship import pack
 from zerochat.group.state import Group
+from zerochat.group.sync.positions import position_fields
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import compress_runs, message_batches, write_runs
-from zerochat.group.wire.messages import EVENTS, HAVE_MAX, STATUS
-from zerochat.overlay import OVERLAYS
+from zerochat.group.wire.messages import EVENTS, STATUS
 
 RETRANSMISSION_BYTES_MAX = 8 * 1024
 """Records in one message of a retransmission. On a slow line nothing else gets through while one is under way, not even
 a heartbeat; so it must take less time than the silence timeout."""
-
-
-def confirmed_positions(group: Group) -> list[int]:
-    """How far we have each member's chain by the author's own word, in the order of the view. Relayed events do not
-    count: the author may still retransmit them."""
-    chains = group.log.chains
-    return [chains[did].confirmed_seq if did in chains else 0 for did in group.view.members]
-
-
-def have_fields(tx: Transaction, have: list[int]) -> dict[str, Any]:
-    """The fields `have` and `have_from` of a message, for these positions of all members. Of a view that is too large,
-    each message covers other members: it begins at a random place, so that every author is covered in time."""
-    if len(have) <= HAVE_MAX:
-        return {"have": have}
-    first = int.from_bytes(tx.context.random(4)) % len(have)
-    return {"have": [*have[first:], *have[:first]][:HAVE_MAX], "have_from": first}
 
 
 def publish_events(
@@ -54,13 +39,13 @@ def publish_message(
     """Put a message on our queues for these members: a status on the state queue, events on the data queues. `span`:
     our own events in it."""
     group, packer = tx.group(name), tx.packer_of(name)
-    overlay = OVERLAYS[group.profile.path]
-    hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.links.peers.keys())]
-    ready = [hop for hop in hops if hop in group.links.relationships and group.links.relationships[hop].established]
+    relationships = group.links.relationships
+    linked = [member for member in audience if member in group.links.peers]
+    ready = [member for member in linked if member in relationships and relationships[member].established]
     for member in ready:
         mediator_mail.seek(tx, name, member)
     near = [
-        Recipient(group.links.relationships[member], group.view.members[member].transport)
+        Recipient(relationships[member], group.view.members[member].transport)
         for member in ready
         if not mediator_mail.goes_by_mail(tx, name, member)
     ]
@@ -75,9 +60,28 @@ def publish_message(
     published = {reader.relationship.member for reader in near}
     for member in ready:
         if member not in published:
-            mediator_mail.send(
-                tx, name, member, pack(group.links.relationships[member], alone, packer, tx.context.random), span
-            )
+            send_content(tx, name, member, alone, span)
+
+
+def send_content(
+    tx: Transaction, name: str, member: str, message: Message, span: mediator_mail.Span | None = None
+) -> None:
+    """Send a message with content of the group to one member, in the relationship with it, which is established. Every
+    such message goes through here: events, history, parts of files. Where keys heal it is sealed to the member's
+    content key, and not sent as long as that is unknown."""
+    relationship, sealed = tx.group(name).links.relationships[member], content_keys.sealed(tx, name, member, message)
+    if sealed is not None:
+        packed = pack(relationship, sealed, tx.packer_of(name), tx.context.random)
+        mediator_mail.send(tx, name, member, packed, span)
+
+
+def send_status(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
+    """Send membership events, few enough for one message, to one member that can be reached: not over the queue, which
+    all peers subscribe to."""
+    group = tx.group(name)
+    message = _message(tx, name, events, status=True)
+    packed = pack(group.links.relationships[member], message, tx.packer_of(name), tx.context.random)
+    mediator_mail.send(tx, name, member, packed)
 
 
 def send_events(tx: Transaction, name: str, member: str, events: Sequence[Event]) -> None:
@@ -90,8 +94,7 @@ def send_events(tx: Transaction, name: str, member: str, events: Sequence[Event]
         return
     for portion in message_batches(events, RETRANSMISSION_BYTES_MAX):
         message = compress_runs(_message(tx, name, portion, status=False))
-        packed = pack(relationship, message, tx.packer_of(name), tx.context.random)
-        mediator_mail.send(tx, name, member, packed, span_of(group, portion))
+        send_content(tx, name, member, message, span_of(group, portion))
 
 
 def span_of(group: Group, events: Sequence[Event]) -> mediator_mail.Span | None:
@@ -102,13 +105,15 @@ def span_of(group: Group, events: Sequence[Event]) -> mediator_mail.Span | None:
 
 def events_body(tx: Transaction, group: Group, events: Sequence[Event]) -> dict[str, Any]:
     """The body of a message with these events (`messages.EventsBody`)."""
-    have = have_fields(tx, confirmed_positions(group))
-    return {"runs": write_runs(events, group.me), "view": group.view.checksum, **have}
+    positions, _ = position_fields(tx, group, whole=False)
+    return {"runs": write_runs(events, group.me), **positions}
 
 
 def _message(tx: Transaction, name: str, events: Sequence[Event], *, status: bool) -> Message:
     group = tx.group(name)
     body = events_body(tx, group, events)
+    if group.mode.heals and not status:
+        body |= channels.sent_field(group)
     if status:
         body["group"] = name
     return Message(type=STATUS if status else EVENTS, id=new_id(tx.context.random), body=body)

@@ -20,13 +20,14 @@ from zerochat.didcomm.rotation import Prior
 from zerochat.errors import Malformed, Refused
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify
-from zerochat.group.links import mediator_receipts
+from zerochat.group.links import mediator_receipts, neighbours
 from zerochat.group.links.contact import Reach, check_proof, new_identity, reach_of_did, sign_proof
 from zerochat.group.links.mediator_mail import goes_by_mail, own_reach_in, reach_of_member, seek, send
 from zerochat.group.links.relationship import Relationship, pack, rotate
 from zerochat.group.membership import Member
 from zerochat.group.notifications import DidRotated
 from zerochat.group.state import Group, RelationshipOffer
+from zerochat.group.state.content_keys import PeerContentKey
 from zerochat.group.sync import acknowledgements
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -292,12 +293,19 @@ def _learn_reach(tx: Transaction, name: str, member: str, did: str) -> None:
 
 def establish(tx: Transaction, name: str, relationship: Relationship) -> None:
     """The relationship with this member is complete. The responder sends its state with its answer, the requester its
-    own after it (`send_greeting`), so one message each suffices; the second completes the exchange too."""
-    group = tx.group(name)
-    tx.update_links(name, relationships={**group.links.relationships, relationship.member: relationship})
-    tx.update_retransmission(name, relationship.member, retry_at=tx.now + acknowledgements.RETRY_MS, tries=0)
+    own after it (`send_greeting`), so one message each suffices; the second completes the exchange too.
+
+    Nothing of an earlier relationship can be replayed in it, so the numbers and times of its keys begin anew: a clock
+    that was wrong, or a thief that spoke as this member, may have taken them far ahead.
+    """
+    group, member = tx.group(name), relationship.member
+    tx.update_links(name, relationships={**group.links.relationships, member: relationship})
+    tx.update_peer(name, member, content_key=PeerContentKey())
+    if (pair := group.dcgka.pairs.get(member)) is not None:
+        tx.update_dcgka(name, pairs={**group.dcgka.pairs, member: replace(pair, at=0)})
+    tx.update_retransmission(name, member, retry_at=tx.now + acknowledgements.RETRY_MS, tries=0)
     acknowledgements.retransmit(tx, name)
-    watch_for_silence(tx, name, relationship.member)
+    watch_for_silence(tx, name, member)
 
 
 def schedule_greeting(tx: Transaction, name: str, member: str) -> None:
@@ -323,6 +331,8 @@ def update_relationship(tx: Transaction, name: str, relationship: Relationship) 
     if not relationship.established:
         forget_relationship(tx, name, member)
         tx.update_exchange(name, member, ended_at=tx.now)
+        if neighbours.is_ring(group):
+            tx.set_timer(TimerKind.NEIGHBOURS, name, 1)
     elif relationship.theirs != before.theirs:
         tx.emit(Notify(DidRotated(name, member)))
         acknowledgements.send_sync(tx, name, member)

@@ -1,23 +1,27 @@
 """Peer links: connecting to the other members, their reach, and closing. Both sides dial; one connection suffices."""
 
+from msgspec.structs import replace
+
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import check_x25519_public
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.protocols.ack import empty
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed
+from zerochat.group.dcgka import channels
 from zerochat.group.effects import AllowClient, Dial, Disconnect, Notify, RevokeClient
 from zerochat.group.event_log.event import REMOVE
+from zerochat.group.event_log.lamport import is_older
 from zerochat.group.files import download
-from zerochat.group.links import hosts, mailboxes, mediator_receipts, outbox, pairing, rate_limits
+from zerochat.group.links import hosts, mailboxes, mediator_receipts, neighbours, outbox, pairing, rate_limits
 from zerochat.group.links.contact import ROUTES_CHARS_MAX, Reach, check_route, member_link
 from zerochat.group.links.mediator_mail import reach_of_member, reachable, seek, send
 from zerochat.group.links.relationship import pack_end
 from zerochat.group.membership import remove_of
 from zerochat.group.notifications import PeerDown, PeerUp
 from zerochat.group.signed_streams import publisher
-from zerochat.group.state import Group, Peer
-from zerochat.group.sync import acknowledgements, anti_entropy
+from zerochat.group.state import Account, Group, Peer
+from zerochat.group.sync import acknowledgements, aggregation, anti_entropy
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import HAVE_MAX, ReachBody
@@ -37,19 +41,43 @@ ignored."""
 # --- connecting -----------------------------------------------------------------------------------------------------
 
 
-def add_peer(tx: Transaction, name: str, member: str) -> None:
-    """A new member: allow its connections, dial it, and begin the exchange."""
+def add_peer(tx: Transaction, name: str, member: str, *, chosen: bool = False, is_guest: bool = False) -> None:
+    """A new member: allow its connections, dial it, and begin the exchange. A member whose removal is void is dialled
+    again: our process may have started meanwhile, without it. On the ring only connections are allowed, unless it is a
+    neighbour, or one of us has admitted the other, or is `chosen` by us, or as a guest has chosen us."""
     group = tx.group(name)
-    if member in group.links.peers or len(group.links.peers) >= PEERS_MAX:
+    if member in group.links.peers:
+        dial_peer(tx, name, member)
         return
-    start = (group.seq, group.chain(group.me).head_id) if group.private is None else (0, "")  # else: it gets all
+    is_ring = neighbours.is_ring(group)
+    if is_ring and not (chosen or is_guest or neighbours.is_introduced(group, member)):
+        allow_connections(tx, name, member)
+        if not neighbours.is_neighbour(group, member):
+            return
+    if len(group.links.peers) >= PEERS_MAX:
+        return
+    is_ours = group.private is not None or (is_ring and pairing.is_requester(group, member))
+    start = (0, "") if is_ours else (group.seq, group.chain(group.me).head_id)  # where it gets all of our chain, or not
     peer = Peer(member_link(name, group.me, member), *start)
-    tx.update_links(name, peers={**group.links.peers, member: peer})
+    if is_ring:
+        account = group.links.accounts.get(member) or Account()
+        paid = account.rate_limit, account.stored
+        peer = replace(peer, linked_at=tx.now, is_guest=is_guest, rate_limit=paid[0], stored=paid[1])
+        group = tx.update_links(name, accounts={did: one for did, one in group.links.accounts.items() if did != member})
+    tx.update_group(name, links=group.links.with_peer(member, peer))
     # The later joiner dials first, as it also requests first: both could, and one suffices.
     dial_peer(tx, name, member, second=not pairing.is_requester(group, member))
     pairing.request_exchange(tx, name, member)
     if peer.link in tx.agent.links_up:  # a joiner dials its inviter before it is admitted
         handle_link_up(tx, name, member)
+
+
+def allow_connections(tx: Transaction, name: str, member: str) -> None:
+    """Allow a member, linked to us or not, to connect to us."""
+    group = tx.group(name)
+    client_key = group.view.members[member].transport
+    if not is_invitation_key(tx, client_key):
+        tx.emit(AllowClient(member_link(name, group.me, member), client_key, _queues(group, group.me, member)))
 
 
 def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) -> None:
@@ -58,9 +86,7 @@ def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) 
     if group.state == "left" or member not in group.view.members:
         return
     link, reach = group.links.peers[member].link, reach_of_member(group, member)
-    client_key = group.view.members[member].transport
-    if not is_invitation_key(tx, client_key):
-        tx.emit(AllowClient(link, client_key, _queues(group, group.me, member)))
+    allow_connections(tx, name, member)
     if reach.pair is None or not reach.server_key or hosts.is_of_another(group, member, reach.server_key):
         return
     queues = _queues(group, member, group.me)
@@ -69,10 +95,12 @@ def dial_peer(tx: Transaction, name: str, member: str, *, second: bool = False) 
 
 
 def _queues(group: Group, publisher: str, subscriber: str) -> tuple[bytes, ...]:
-    """The queues of one of us for the other: status, and posts."""
+    """The queues of one of us for the other: status, and posts; after an upgrade also posts from before it."""
     other = subscriber if publisher == group.me else publisher
     transport = group.view.members[other].transport
-    return state_queue(group.id, publisher), group.mode.queue(group.own_place, publisher, subscriber, transport)
+    modes = (group.mode, group.first_mode)
+    posts = (mode.queue(group.own_place, publisher, subscriber, transport) for mode in modes)
+    return tuple(dict.fromkeys((state_queue(group.id, publisher), *posts)))
 
 
 def is_invitation_key(tx: Transaction, client_key: bytes) -> bool:
@@ -107,7 +135,7 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
     if body.key:
         check_x25519_public(b64url_bytes(body.key))
     group = tx.group(name)
-    if member not in group.view.members or body.at < group.links.peers[member].reach_at:
+    if member not in group.view.members or is_older(body.at, group.links.peers[member].reach_at, tx.now):
         return
     before = reach_of_member(group, member)
     reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes)
@@ -125,6 +153,7 @@ def handle_link_up(tx: Transaction, name: str, member: str) -> None:
     """The link is up: send our state, and retransmit unacknowledged events at once."""
     tx.emit(Notify(PeerUp(name, member)))
     tx.update_retransmission(name, member, tries=0)
+    aggregation.link_up(tx, name, member)
     handle_mail_up(tx, name, member)
     pairing.watch_for_silence(tx, name, member)
 
@@ -135,7 +164,7 @@ def handle_mail_up(tx: Transaction, name: str, member: str) -> None:
     relationship = tx.group(name).links.relationships.get(member)
     if relationship is not None and relationship.established:
         acknowledgements.send_sync(tx, name, member)
-        acknowledgements.retransmit(tx, name)
+        acknowledgements.retransmit(tx, name, synced=member)
         download.handle_member_up(tx, name, member)
     else:
         pairing.retry_request(tx, name, member)
@@ -146,6 +175,8 @@ def handle_link_down(tx: Transaction, name: str, member: str) -> None:
     download.handle_member_down(tx, name, member)
     seek(tx, name, member)
     anti_entropy.run_soon(tx, name)  # its last events may not have reached every member
+    if neighbours.is_ring(tx.group(name)):
+        tx.set_timer(TimerKind.NEIGHBOURS, name, neighbours.AWAIT_MS, if_unset=True)
 
 
 # --- closing --------------------------------------------------------------------------------------------------------
@@ -155,6 +186,10 @@ def begin_close(tx: Transaction, name: str, member: str) -> None:
     """A member left or was removed: send the last acknowledgement or the removal, then close the link."""
     group = tx.group(name)
     if member not in group.links.peers:
+        if neighbours.is_ring(group):
+            revoke_access(tx, name, member)
+            rest = {did: account for did, account in group.links.accounts.items() if did != member}
+            tx.update_links(name, accounts=rest)
         return
     why = [event for event in group.control.values() if event.type == REMOVE and remove_of(event).member == member]
     if why:
@@ -185,13 +220,31 @@ def close_when_complete(tx: Transaction, name: str, member: str, had: int = -1, 
 
 
 def close_peer(tx: Transaction, name: str, member: str) -> None:
-    """Close everything towards a member, current or former."""
-    peer = tx.group(name).links.peers.get(member)
+    """Close everything towards a member, current or former. On the ring a member stays one without the link: it may
+    connect again, and what we have from it and of its keys stays."""
+    group = tx.group(name)
+    peer = group.links.peers.get(member)
     if peer is None:
         return
     end_relationship(tx, name, member)
     publisher.forget_member(tx, name, member)
     tx.emit(Disconnect(peer.link))
+    if not (neighbours.is_ring(group) and member in group.view.members):
+        _forget_member(tx, name, member)
+    group = tx.group(name)
+    tx.update_links(name, peers={did: other for did, other in group.links.peers.items() if did != member})
+    if neighbours.is_ring(group) and member in group.view.members:  # it still owes us that
+        tx.update_payer(name, member, rate_limit=peer.rate_limit, stored=peer.stored)
+    tx.update_sync(name, pull_requests={did: open_ for did, open_ in group.sync.pull_requests.items() if did != member})
+    for other in hosts.claimants(tx.group(name), peer.answered_key) if peer.answered_key else ():
+        if group.links.peers[other].link not in tx.agent.links_up:
+            dial_peer(tx, name, other)
+
+
+def _forget_member(tx: Transaction, name: str, member: str) -> None:
+    """Refuse the connections of a member, and drop what waits of it."""
+    if tx.group(name).mode.heals:
+        channels.forget(tx, name, member)
     revoke_access(tx, name, member)
     group = tx.group(name)
     tx.update_log(
@@ -199,11 +252,6 @@ def close_peer(tx: Transaction, name: str, member: str) -> None:
         reorder_buffers={did: held for did, held in group.log.reorder_buffers.items() if did != member},
         blocked={key: event for key, event in group.log.blocked.items() if event.sender != member},
     )
-    tx.update_links(name, peers={did: other for did, other in group.links.peers.items() if did != member})
-    tx.update_sync(name, pull_requests={did: open_ for did, open_ in group.sync.pull_requests.items() if did != member})
-    for other in hosts.claimants(tx.group(name), peer.answered_key) if peer.answered_key else ():
-        if group.links.peers[other].link not in tx.agent.links_up:
-            dial_peer(tx, name, other)
 
 
 def revoke_access(tx: Transaction, name: str, member: str) -> None:

@@ -34,36 +34,40 @@ def disk_bytes(size: int, records: int = 1) -> int:
 
 def charge(tx: Transaction, name: str, member: str, size: int, records: int = 1) -> None:
     """Charge a member for records of so many bytes together that it sent and that are stored; this may overdraw."""
-    peer = tx.group(name).links.peers.get(member)
+    peer = tx.payer(name, member)
     if peer is not None and records and tx.agent.storage_rules.daily_max:
         is_full = peer.stored.is_full and not _has_room(tx, peer.stored)
         used = _used(tx, peer.stored) + disk_bytes(size, records)
-        tx.update_peer(name, member, stored=StoredBytes(used, tx.now, is_full, peer.stored.refused_upto))
+        tx.update_payer(name, member, stored=StoredBytes(used, tx.now, is_full, peer.stored.refused_upto))
 
 
 def has_room(tx: Transaction, name: str, member: str) -> bool:
     """Whether a member may have more stored now."""
-    peer = tx.group(name).links.peers.get(member)
+    peer = tx.payer(name, member)
     return peer is None or _has_room(tx, peer.stored)
 
 
 def has_room_for_history(tx: Transaction, name: str, member: str) -> bool:
     """Whether a member may be asked for relayed events or earlier history now."""
-    peer, capacity = tx.group(name).links.peers.get(member), _capacity(tx)
+    peer, capacity = tx.payer(name, member), _capacity(tx)
     return peer is None or not capacity or _used(tx, peer.stored) < capacity // HISTORY_PART
 
 
 def refuse(tx: Transaction, name: str, member: str, upto: int) -> None:
     """Note that a post of this member at this place of its chain is not stored for lack of room."""
-    stored = tx.peer(name, member).stored
+    payer = tx.payer(name, member)
+    if payer is None:
+        return
+    stored = payer.stored
     place = max(upto, stored.refused_upto)
     if not stored.is_full or stored.at > tx.now or place > stored.refused_upto:  # else nothing has changed
-        tx.update_peer(name, member, stored=StoredBytes(_used(tx, stored), tx.now, True, place))
+        tx.update_payer(name, member, stored=StoredBytes(_used(tx, stored), tx.now, True, place))
+        tx.mark_ahead(name, member)
 
 
 def wait_ms(tx: Transaction, name: str, member: str) -> int:
     """The time until a member without room has room again, ms; 0: it has room."""
-    peer, capacity = tx.group(name).links.peers.get(member), _capacity(tx)
+    peer, capacity = tx.payer(name, member), _capacity(tx)
     if peer is None or _has_room(tx, peer.stored):
         return 0
     return -(-(_used(tx, peer.stored) - _resume_at(capacity)) * DAY_MS // capacity)

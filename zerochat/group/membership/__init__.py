@@ -8,10 +8,16 @@ member who returns does so with a new key.
     bodies       the event bodies and the policy of a group
     view         the members and their permissions
     resolve      from a set of events to a view, including conflicting events
+    event_graph  the causal graph of the events, in sets
     void_events  which events concurrent removals make void, and which votes count
+    electorate   who has a say in a removal, and whose votes count
+    seats        which additions exceed the seats
     rights       whether an event was permitted in its causal past
+    upgrades     agreement to keys that heal, and which events have it in their past
     quota        how many events each member may cause
+    past_view    what rights depend on, in the past of an event
     log          all of this for a growing set of events, one at a time
+    past_check   all of this for a whole past, in slices
 """
 
 from zerochat.group.membership.bodies import (
@@ -37,11 +43,13 @@ from zerochat.group.membership.bodies import (
     role_of,
     rules_of,
     terms_of,
+    upgrade_of,
     vote_of,
 )
-from zerochat.group.membership.log import check_all, check_control, extend_control, log_of, missing
-from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX, RECEIVED_MAX
-from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view, voters_for, votes_for
+from zerochat.group.membership.log import check_control, extend_control, log_of, missing
+from zerochat.group.membership.past_check import PastCheck, check_all
+from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX, CONTROL_MAX, RECEIVED_MAX, TooManyEvents
+from zerochat.group.membership.resolve import ancestors, descendants, heads_of, resolve_view, voters_for, votes_for
 from zerochat.group.membership.rights import has_seat_for
 from zerochat.group.membership.view import (
     ADMIN,
@@ -80,18 +88,21 @@ __all__ = [
     "LabelBody",
     "LeaveBody",
     "Member",
+    "PastCheck",
     "Policy",
     "PolicyBody",
     "RemoveBody",
     "RoleBody",
     "Terms",
     "TermsBody",
+    "TooManyEvents",
     "View",
     "VoteBody",
     "add_of",
     "ancestors",
     "check_all",
     "check_control",
+    "descendants",
     "extend_control",
     "genesis_of",
     "has_seat_for",
@@ -117,6 +128,7 @@ __all__ = [
     "role_of",
     "rules_of",
     "terms_of",
+    "upgrade_of",
     "validity_changes",
     "vote_of",
     "voters_for",

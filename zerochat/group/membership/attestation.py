@@ -25,7 +25,7 @@ from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
 from zerochat.errors import Malformed
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import ADD, CONTROL, Event, load_event, parse_event
-from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
+from zerochat.group.membership import add_of, ancestors, heads_of, log_of, resolve_view
 from zerochat.group.membership.resolve import RecentCache
 from zerochat.group.notifications import ViewDisagreement
 from zerochat.group.state import AttestationConflict, Difference, Group, Join, ViewAttestation
@@ -204,7 +204,8 @@ def citable_events(group: Group, kind: str, subject: object = None) -> Mapping[s
 def own_attestation(group: Group) -> tuple[tuple[str, ...], str]:
     """The heads that we endorse, and our signature. The signature is empty while we know more than we endorse, because
     it would look like a contradiction."""
-    heads = heads_of(endorsed_events(group))[:HEADS_MAX]
+    heads = heads_of(endorsed_events(group)) if group.trust.quarantine else log_of(group.control).sorted_heads
+    heads = heads[:HEADS_MAX]
     return heads, "" if group.trust.quarantine else sign_heads(group.seed, group.id, heads)
 
 
@@ -242,6 +243,9 @@ def warnings_of(group: Group) -> list[MembershipWarning]:
         MembershipWarning(f"differs {one.author} {one.member}", one.author, "", differs_sentence(group, one))
         for one in group.sync.differences
     ]
+    found += [
+        MembershipWarning(f"keys {did}", did, did, forged_keys_sentence(group, did)) for did in group.dcgka.forgers
+    ]
     return [one for one in found if one.name not in group.trust.dismissed_warnings]
 
 
@@ -252,6 +256,13 @@ def forked_members(group: Group) -> list[str]:
 
 def forked_sentence(group: Group, author: str) -> str:
     return f"{_label(group, author)} signed two different histories. Do not trust what it reports about others."
+
+
+def forged_keys_sentence(group: Group, author: str) -> str:
+    return (
+        f"{_label(group, author)} sent different keys to different members, which is proved. Some may receive its"
+        " messages late."
+    )
 
 
 def differs_sentence(group: Group, found: Difference) -> str:

@@ -155,6 +155,14 @@ class TermsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return times == (DEFAULT_TIMES.ack_ms, DEFAULT_TIMES.margin_ms, DEFAULT_TIMES.skew_ms, DEFAULT_TIMES.window_ms)
 
 
+class UpgradeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The author agrees that the group gets other keys."""
+
+    keys: Literal["dcgka"]
+    final: bool
+    """Enough members have agreed in the event's past, with its author: from here on the group has these keys."""
+
+
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
@@ -206,6 +214,10 @@ def _terms(event: Event) -> TermsBody:
     return _read(event, TermsBody)
 
 
+def _upgrade(event: Event) -> UpgradeBody:
+    return _read(event, UpgradeBody)
+
+
 def genesis_of(event: Event) -> GenesisBody:
     """The body of a genesis event. Raises Malformed, as the other functions do."""
     return event.memoised(_genesis)
@@ -237,6 +249,10 @@ def label_of(event: Event) -> LabelBody:
 
 def terms_of(event: Event) -> TermsBody:
     return event.memoised(_terms)
+
+
+def upgrade_of(event: Event) -> UpgradeBody:
+    return event.memoised(_upgrade)
 
 
 def rules_of(event: Event) -> Rules:

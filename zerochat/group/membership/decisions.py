@@ -1,4 +1,4 @@
-"""Commands about members: removal, roles, display names, verification; and the enforcement of removals.
+"""Commands about members: removal, roles, names, upgrades, verification; and what many have decided together.
 
 `membership` defines the events and permissions. This module handles the user's commands and the consequences of
 received events.
@@ -7,7 +7,7 @@ received events.
 from zerochat.errors import LocalError, NotAMember
 from zerochat.group.effects import GroupChanged, Notify, Voted
 from zerochat.group.event_log import own_events
-from zerochat.group.event_log.event import LABEL, REMOVE, ROLE, VOTE
+from zerochat.group.event_log.event import LABEL, REMOVE, ROLE, UPGRADE, VOTE
 from zerochat.group.links import outbox
 from zerochat.group.lookup import find_author, find_group, find_member
 from zerochat.group.membership import (
@@ -17,9 +17,11 @@ from zerochat.group.membership import (
     attestation,
     label_free,
     leave,
+    log_of,
     may_change_role,
     may_remove,
     remove_of,
+    upgrades,
     vote_of,
     voters_for,
     votes_for,
@@ -41,6 +43,10 @@ class NameTaken(LocalError):
 
 class NotYourself(LocalError):
     """This is you. To leave the group, run `zerochat leave {group}`."""
+
+
+class NoUpgrade(LocalError):
+    """The keys of {group} cannot be upgraded: {why}."""
 
 
 _WHY_NO_REMOVAL = {
@@ -78,7 +84,7 @@ def _confirmed_position(group: Group, member: str) -> int:
     author sent to us alone.
     """
     chain = group.log.chains.get(member, Chain())
-    others = [peer.acks.upto.get(member, 0) for did, peer in group.links.peers.items() if did != member]
+    others = [group.links.acked(did, member) for did in group.links.peers if did != member]
     return min(chain.seq, max(others, default=chain.seq)) if chain.head_id else 0
 
 
@@ -110,6 +116,34 @@ def _why_no_role(group: Group, member: str, role: str) -> str:
     if group.view.members[member].role == OWNER:
         return "the owner's role only changes when the owner hands over the group"
     return "only the owner can appoint admins" if role == ADMIN else "only admins can do that"
+
+
+def upgrade(tx: Transaction, group_ref: str) -> GroupChanged:
+    """Agree to the upgrade of the group's keys, which takes effect once enough members have. After that, agreeing
+    changes nothing."""
+    group = _active_group(tx, group_ref)
+    if group.keys != group.profile.keys:
+        return GroupChanged(group.id)
+    keys = upgrades.target_of_upgrade(group.view)
+    if not keys:
+        why = "it has a transparency log, which rests on its keys" if group.view.has_tlog else f"they are {group.keys}"
+        raise NoUpgrade(group=group.name, why=why)
+    if not upgrades.may_upgrade(group.view, group.me, keys):
+        raise NoRight(group=group.name, why="only the owner and the admins upgrade the keys")
+    if group.me not in upgrades.upgraders(group.control, group.view):
+        _append_upgrade(tx, group)
+    return GroupChanged(group.id)
+
+
+def _append_upgrade(tx: Transaction, group: Group) -> None:
+    agreed = {group.me, *upgrades.upgraders(group.control, group.view)}
+    final = upgrades.is_enough(group.view, agreed, _parties_of(group))
+    own_events.append(tx, group.id, UPGRADE, {"keys": upgrades.target_of_upgrade(group.view), "final": final})
+
+
+def _parties_of(group: Group) -> upgrades.Parties:
+    """Whose agreement to an upgrade counts, if we agree last."""
+    return lambda members: log_of(group.control).parties(members, group.me)
 
 
 def change_label(tx: Transaction, group_ref: str, label: str) -> GroupChanged:
@@ -172,9 +206,9 @@ def _active_group(tx: Transaction, group_ref: str) -> Group:
     return group
 
 
-def enforce_removals(tx: Transaction, name: str) -> None:
-    """After an event was received: close the group if we were removed, and remove members whose removal has enough
-    votes."""
+def enforce_decisions(tx: Transaction, name: str) -> None:
+    """After an event was received: close the group if we were removed; remove members whose removal has enough votes,
+    and complete an upgrade to which enough members have agreed concurrently."""
     group = tx.group(name)
     if group.state == "left":
         return
@@ -192,7 +226,12 @@ def enforce_removals(tx: Transaction, name: str) -> None:
         return
     if group.view.policy.remove != "quorum" or group.state != "active":
         return
-    ours = [vote_of(e).member for e in group.control.values() if e.type == VOTE and e.author == group.me]
+    own_events = log_of(group.control).by_author.get(group.me, ())
+    have_agreed = any(event.type == UPGRADE for event in own_events)
+    if have_agreed and upgrades.is_due(group.control, group.view, group.me, _parties_of(group)):
+        with tx.attempt():
+            _append_upgrade(tx, group)
+    ours = [vote_of(event).member for event in own_events if event.type == VOTE]
     for target in ours:
         group = tx.group(name)
         if target in group.view.members and may_remove(

@@ -75,7 +75,7 @@ def receive_proof(tx: Transaction, name: str, sender: str, body: ForkProofBody) 
         if event.id not in control:
             work_us = log_of(control).work_us(event)
             rate_limits.charge_work(tx, name, sender, work_us, rate_limits.WORK_US_MAX)  # a proof is useful whole only
-            check_control(event, control)
+            check_control(event, control, sender)
             control, _ = extend_control(control, event)
     _record_forks(tx, name, resolve_view(control).forked, events)
 

@@ -9,10 +9,12 @@ from zerochat.group.effects import DeleteLog, Disconnect, Notify
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import ADD, LEAVE
 from zerochat.group.joining import invitations, requests
-from zerochat.group.links import mediator_receipts, peers
+from zerochat.group.links import mediator_receipts, neighbours, peers
 from zerochat.group.membership.bodies import add_of
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Group, JoinState
+from zerochat.group.state.content_keys import ContentKeys
+from zerochat.group.state.dcgka import Dcgka
 from zerochat.group.state.joins import ADMITTED
 from zerochat.group.sync import acknowledgements
 from zerochat.group.timer_kinds import TimerKind
@@ -67,7 +69,7 @@ def finish_leaving(tx: Transaction, name: str, final: bool = False, forced: bool
         for member in group.others
         if member in group.links.peers and not _has_ended(group, member) and acknowledgements.is_behind(group, member)
     ]
-    if final and not _reachable_through(group, set(group.others) - set(uninformed)) >= set(group.others):
+    if final and not _is_passed_on(group, set(group.counterparts) - set(uninformed)):
         tx.set_timer(TimerKind.LEAVE, name, LEAVE_MS_MAX)
     elif final or forced or not uninformed:
         close_group(tx, name)
@@ -76,7 +78,8 @@ def finish_leaving(tx: Transaction, name: str, final: bool = False, forced: bool
 def close_group(tx: Transaction, name: str, *, goodbye: bool = True) -> None:
     """Close all links of a group. Without `goodbye` we were removed: relationships stay readable for members that do
     not know of the removal yet."""
-    own_events.publish_batch(tx, name)  # Events of this step that are not published yet.
+    own_events.sign_batch(tx, name)  # Events of this step that are not published yet.
+    own_events.publish_batch(tx, name)
     requests.close_requests(tx, name)
     group = tx.group(name)
     for link, open_ in tx.agent.invitations.items():
@@ -87,8 +90,8 @@ def close_group(tx: Transaction, name: str, *, goodbye: bool = True) -> None:
             peers.end_relationship(tx, name, member)
         tx.emit(Disconnect(peer.link))
         peers.revoke_access(tx, name, member)
-    # The peers' acknowledgements stay: they show who has our events.
-    tx.update_group(name, state="left")
+    # The peers' acknowledgements stay: they show who has our events. Keys would: no timer of the group runs any more.
+    tx.update_group(name, state="left", dcgka=Dcgka(), content_keys=ContentKeys())
     tx.update_links(name, relationships={}, offers={})
     tx.update_log(name, reorder_buffers={}, blocked={})
     tx.emit(Notify(ViewChanged(name)))
@@ -109,6 +112,13 @@ def forget_group(tx: Transaction, group: Group) -> str:
     return group.id
 
 
+def _is_passed_on(group: Group, informed: set[str]) -> bool:
+    """Whether these informed members can inform all others. On the ring one is enough: it forwards."""
+    if neighbours.is_ring(group):
+        return bool(informed)
+    return _reachable_through(group, informed) >= set(group.others)
+
+
 def _reachable_through(group: Group, informed: set[str]) -> set[str]:
     """The members that these informed members can reach, directly or through others. Two members talk to each other
     once both know that we added the other."""
@@ -120,7 +130,7 @@ def _reachable_through(group: Group, informed: set[str]) -> set[str]:
         if one in informed or peer is None:
             return True
         # A member added later was informed of those who were members then.
-        return max(peer.acks.upto.get(group.me, 0), admitted_at.get(one, 0)) >= admitted_at.get(other, 0)
+        return max(group.links.acked(one, group.me), admitted_at.get(one, 0)) >= admitted_at.get(other, 0)
 
     reached, todo = set(informed), list(informed)
     while todo:

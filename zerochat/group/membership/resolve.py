@@ -6,7 +6,7 @@ is void as well: members added by it and all their events, removals that need it
 granted. A removal by quorum is void if its past contains too few counted votes among all current members
 (`void_events.py`).
 
-So are additions for which there is no seat.
+So are additions for which there is no seat. An upgrade of the keys is never void (`upgrades.py`).
 
 Revocations can be void themselves. They are decided from the outside in: a revocation that no undecided one could make
 void takes effect, its void events are dropped, and so on. Two members that remove each other are both out; in a cycle
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Refused
-from zerochat.group.event_log.event import ADD, GENESIS, VOTE, Event
+from zerochat.group.event_log.event import ADD, GENESIS, UPGRADE, VOTE, Event
 from zerochat.group.links.contact import client_key
 from zerochat.group.membership.bodies import (
     TLOG,
@@ -33,11 +33,12 @@ from zerochat.group.membership.bodies import (
     remove_of,
     role_of,
     rules_of,
+    upgrade_of,
     vote_of,
 )
+from zerochat.group.membership.event_graph import EventGraph
 from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
-from zerochat.group.membership.void_events import EventGraph, is_revocation
-from zerochat.limits import MEMBERS_MAX
+from zerochat.group.membership.void_events import VoidEvents
 
 RECENT_MAX = 16
 K = TypeVar("K", bound=Hashable)
@@ -52,7 +53,8 @@ class RecentCache(Generic[K, A]):
 
     def __init__(self, most: int = RECENT_MAX) -> None:
         self._results: dict[K, A] = {}
-        self._most = most
+        self.most = most
+        """How many results are kept."""
 
     def get(self, key: K, compute: Callable[[], A]) -> A:
         """The cached result of `compute` for this key, or a fresh one. No result is None."""
@@ -62,6 +64,9 @@ class RecentCache(Generic[K, A]):
         self.put(key, result)
         return result
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._results
+
     def take(self, key: K) -> A | None:
         """Remove and return the cached result for this key, if there is one."""
         return self._results.pop(key, None)
@@ -69,7 +74,7 @@ class RecentCache(Generic[K, A]):
     def put(self, key: K, result: A) -> None:
         """Cache a result, and drop the one that was used least recently when there are too many."""
         self._results[key] = result
-        if len(self._results) > self._most:
+        if len(self._results) > self.most:
             oldest, *_ = list(self._results)  # a copy: another thread may change the dict
             self._results.pop(oldest, None)
 
@@ -90,6 +95,21 @@ def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
     return seen
 
 
+def descendants(control: Mapping[str, Event], names: Iterable[str]) -> set[str]:
+    """The ids of these membership events and of those that have one of them in their causal past."""
+    later: dict[str, list[str]] = {}
+    for name, event in control.items():
+        for dep in event.deps:
+            later.setdefault(dep, []).append(name)
+    seen, todo = set[str](), list(names)
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += later.get(name, ())
+    return seen
+
+
 def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
     """The membership events that no other one names, sorted."""
     named = (event.deps for event in control.values())
@@ -101,7 +121,7 @@ def in_order(control: Mapping[str, Event]) -> list[tuple[str, Event]]:
     return sorted(control.items(), key=lambda item: (item[1].lamport, item[0]))
 
 
-def _added_member(event: Event) -> Member:
+def added_member(event: Event) -> Member:
     """The member that a genesis or an add event adds."""
     body = genesis_of(event) if event.type == GENESIS else add_of(event)
     if isinstance(body, GenesisBody):
@@ -118,28 +138,19 @@ def _added_member(event: Event) -> Member:
         ((0, role),),
         role_by=event.author,
         history=history,
+        admission=event.id,
     )
 
 
-_views: RecentCache[tuple[str, ...], tuple[View, int]] = RecentCache()
-"""By heads: ids are hashes that cover the causes, so the heads determine the view. And the closures that it took."""
+_views: RecentCache[tuple[str, ...], View] = RecentCache()
+"""By heads: ids are hashes that cover the causes, so the heads determine the view."""
 
 
 def resolve_view(control: Mapping[str, Event]) -> View:
     """The view of a causally closed set of valid membership events (`check_control`). Raises Refused without a genesis
     event."""
-    return resolve_counted(control)[0]
-
-
-def resolve_counted(control: Mapping[str, Event]) -> tuple[View, int]:
-    """The same with the number of closures that it takes (`EventGraph.closures`)."""
     heads = heads_of(control)
-
-    def resolve() -> tuple[View, int]:
-        builder = ViewBuilder.of(control)
-        return builder.view(heads), builder.closures
-
-    return _views.get(heads, resolve)
+    return _views.get(heads, lambda: ViewBuilder.of(control).view(heads))
 
 
 def voters_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
@@ -148,15 +159,26 @@ def voters_for(control: Mapping[str, Event], view: View, target: str) -> set[str
     return {event.author for event in votes if event.author in view.members}
 
 
+VOTES_MAX = 64
+_votes: RecentCache[tuple[int, int, str], tuple[Mapping[str, Event], set[str]]] = RecentCache(VOTES_MAX)
+"""Votes that count, by the identity and the size of the membership events, which are stored with them, and the target.
+Every message asks, as long as its recipient has voted and the votes do not suffice."""
+
+
 def votes_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
     """The members whose votes to remove this one count; `view` is that of `control`. If they are enough (`quorum_met`),
     a removal with this past takes effect. If all voters together are too few, returns the voters."""
     voters = voters_for(control, view, target)
     if len(voters) < votes_needed(view) or not voters or target not in view.members:
         return voters
-    order = in_order(control)
-    graph = EventGraph(order, view.policy)
-    return graph.counted_voters(target, graph.void())
+    key = id(control), len(control), target
+    return _votes.get(key, lambda: (control, _counted(control, view, target)))[1]
+
+
+def _counted(control: Mapping[str, Event], view: View, target: str) -> set[str]:
+    graph = EventGraph(in_order(control), view.policy)
+    void = VoidEvents(graph)
+    return void.ballots.counted_voters(target, void.within(graph.all))
 
 
 class ViewBuilder:
@@ -164,21 +186,31 @@ class ViewBuilder:
 
     def __init__(self, genesis: Event) -> None:
         self.policy = policy_of(genesis_of(genesis).policy)
-        self.members = {genesis.author: genesis.memoised(_added_member)}
+        self.members = {genesis.author: genesis.memoised(added_member)}
         self.former: dict[str, Member] = {}
         self.removed: dict[str, int] = {}
         self.forked: dict[str, tuple[str, str]] = {}
         self.has_tlog = genesis_of(genesis).accountability == TLOG
         self.terms: Terms | None = None
         """The last terms, whether or not they can be in force."""
-        self.current = View(self.members, self.former, "", self.policy, self.removed, self.forked, self.has_tlog)
+        self.current = View(
+            self.members,
+            self.former,
+            "",
+            self.policy,
+            self.removed,
+            self.forked,
+            self.has_tlog,
+            keys=genesis_of(genesis).keys,
+            path=genesis_of(genesis).path,
+        )
         """The view between two events; it changes with the next one."""
         self.has_void = False
         """Whether an event is void, so that others may depend on it."""
         self.crowded = False
         """Whether concurrent additions exceeded the seats, so that an addition can change who has one."""
-        self.closures = 0
-        """How many closures (`EventGraph`) it took to find the void events."""
+        self.graph: EventGraph | None = None
+        """Of the events that were applied at first."""
         self._latest = {genesis.author: genesis.id}
         """By author: the last of its events in order."""
         self._places = {(genesis.author, genesis.seq): genesis.id}
@@ -191,22 +223,23 @@ class ViewBuilder:
         if not order or order[0][1].type != GENESIS:
             raise Refused(why="membership events without a genesis event")
         builder = cls(order[0][1])
-        graph = EventGraph(order, builder.policy)
-        might_be_void = len(graph.joins) >= MEMBERS_MAX or any(is_revocation(event) for _, event in order)
-        void = graph.void() if might_be_void else frozenset[str]()
-        builder.has_void, builder.crowded, builder.closures = bool(void), graph.crowded, graph.closures
+        builder.graph = graph = EventGraph(order, builder.policy)
+        void_events = VoidEvents(graph)
+        void = void_events.within(graph.all)
+        builder.has_void, builder.crowded = bool(void), void_events.crowded
         # A member that was added by two concurrent events may have acted before the one that counts.
-        for name, event in order[1:]:
-            if event.type == ADD and name not in void:
+        alive = [event for at, (_, event) in enumerate(order) if event.type == UPGRADE or not void >> at & 1]
+        for event in alive:
+            if event.type == ADD:
                 builder.apply(event)
-        for name, event in order[1:]:
-            if event.type != ADD and name not in void:
+        for event in alive:
+            if event.type not in (ADD, GENESIS):
                 builder.apply(event)
         builder.forked.update(graph.forks())
         builder._latest = {event.author: name for name, event in order}
         builder._places = {(event.author, event.seq): name for name, event in reversed(order)}
-        for name, event in order[1:]:
-            if event.type == ADD and name in void and builder.current.known(add_of(event).member) is None:
+        for at, (_, event) in enumerate(order):
+            if event.type == ADD and void >> at & 1 and builder.current.known(add_of(event).member) is None:
                 builder.bar(event)
         return builder
 
@@ -215,7 +248,18 @@ class ViewBuilder:
         digest = sha256(canonical_json(["zerochat/view/1", list(members), list(heads)]))
         removed, forked = dict(sorted(self.removed.items())), dict(sorted(self.forked.items()))
         named = b64url(digest[:16])
-        return View(members, former, named, self.policy, removed, forked, self.has_tlog, self._terms_in_force())
+        return View(
+            members,
+            former,
+            named,
+            self.policy,
+            removed,
+            forked,
+            self.has_tlog,
+            self._terms_in_force(),
+            self.current.keys,
+            self.current.path,
+        )
 
     def _terms_in_force(self) -> Terms | None:
         """None also if the operator has left, or too few witnesses remain for a quorum."""
@@ -239,7 +283,7 @@ class ViewBuilder:
         """Apply an event after those before it."""
         match event.type:
             case "add":
-                member = event.memoised(_added_member)
+                member = event.memoised(added_member)
                 if self.current.known(member.did) is None:  # of two concurrent adds the first counts
                     self.members[member.did] = member
             case "leave":
@@ -252,6 +296,9 @@ class ViewBuilder:
                 self._change(event.author, label=label_of(event).label)
             case "terms":
                 self.terms = Terms(event.id, event.author, event.lamport, rules_of(event))
+            case "upgrade":
+                if (upgrade := upgrade_of(event)).final:
+                    self.current = replace(self.current, keys=upgrade.keys)
             case "role":
                 role = role_of(event)
                 if role.role == OWNER:
@@ -263,7 +310,7 @@ class ViewBuilder:
 
     def bar(self, event: Event) -> None:
         """A member whose add events are all void never was a member, and cannot become one with this key."""
-        member = event.memoised(_added_member)
+        member = event.memoised(added_member)
         self.former[member.did] = replace(member, until=0)
         self.removed[member.did] = 0
 

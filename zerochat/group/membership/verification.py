@@ -5,8 +5,10 @@ key of the same person or an impostor, the user must be warned.
 """
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
+
+from msgspec import Struct, field
 
 from zerochat.group.membership import View
 
@@ -28,16 +30,27 @@ def trust_of(view: View, verified: Mapping[str, str], did: str) -> Trust:
     label = _label(view, did)
     if did in verified and label in (None, _folded(verified[did])):
         return "verified"
-    if label is not None and label in _names_of_others(view, verified, did):
+    if label is not None and _bearers(view, verified).get(label, frozenset()) - {did}:
         return "changed"
     return "verified" if did in verified else "unverified"
 
 
-def _names_of_others(view: View, verified: Mapping[str, str], did: str) -> Iterator[str]:
-    for other, label in verified.items():
-        if other != did:
-            yield _folded(label)
-            yield _label(view, other) or _folded(label)
+class _Bearers(Struct):
+    """The verified members by the names that they had at the time, or have now, in comparable form."""
+
+    verified: Mapping[str, str]
+    by_name: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def _bearers(view: View, verified: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    """Kept with the view: the trust in each author of a page of events is asked for."""
+    known: _Bearers | None = view.__dict__.get("bearers")
+    if known is None or known.verified is not verified:
+        known = view.__dict__["bearers"] = _Bearers(verified)
+        for did, label in verified.items():
+            for name in {_folded(label), _label(view, did) or _folded(label)}:
+                known.by_name[name] = known.by_name.get(name, frozenset()) | {did}
+    return known.by_name
 
 
 def _label(view: View, did: str) -> str | None:

@@ -1,6 +1,7 @@
 """The view: the members of a group and their permissions, as far as one member knows."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from zerochat.evidence.case import Rules
 from zerochat.group.membership.bodies import Policy, TermsBody
+from zerochat.limits import MEMBERS_MAX, MEMBERS_MAX_BY_PATH
 
 NAMES_MAX = 3
 """How many of several members a sentence names."""
@@ -36,6 +38,8 @@ class Member(Struct, frozen=True):
     """The position of the last event of its chain that counts; None: it is a member."""
     history: str = "all"
     """The history that it may read, as far as the group's rule allows (`Policy.history`)."""
+    admission: str = ""
+    """The id of the event that added it."""
 
     @property
     def role(self) -> str:
@@ -57,7 +61,7 @@ class Terms(Struct, frozen=True):
     rules: Rules
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, dict=True):
     """The members of a group and its rules, by one member's membership events."""
 
     members: dict[str, Member]
@@ -75,27 +79,54 @@ class View(Struct, frozen=True):
     """Whether the group keeps a transparency log."""
     terms: Terms | None = None
     """The terms in force; None: there are none, or the operator or too many witnesses have left."""
+    keys: str = ""
+    """The key mode: that of the genesis event, or of an upgrade."""
+    path: str = "mesh"
+    """Who is linked to whom: `mesh` or `ring`."""
+
+    @property
+    def members_max(self) -> int:
+        """The seats of the group."""
+        return seats_of(self.path)
 
     def known(self, did: str) -> Member | None:
         """A current or former member."""
         return self.members.get(did) or self.former.get(did)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The members by their places: in the order of their DIDs."""
+        return tuple(self.members)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The members' places in `order`."""
+        return {did: place for place, did in enumerate(self.order)}
 
     @property
     def keepers(self) -> list[str]:
         """The members that keep the history for the others: as many as the policy says, those who joined first."""
         return self.eldest[: self.policy.keepers or None]
 
-    @property
+    @cached_property
     def eldest(self) -> list[str]:
-        """The members in order of joining."""
+        """The members in order of joining. Not for a view that still changes (`resolve.ViewBuilder.current`)."""
+        return self._by_joining()
+
+    def _by_joining(self) -> list[str]:
         return sorted(self.members, key=lambda did: (self.members[did].joined, did))
 
     @property
     def eldest_witnesses(self) -> tuple[str, ...]:
         """The witnesses where they cannot be chosen: as many of the first members as tolerate no, one or two faulty
         ones among three, four or seven. Fewer than three members: none."""
-        eldest = self.eldest
+        eldest = self._by_joining()  # also asked while the view changes
         return tuple(eldest[: next((count for count in (7, 4, 3) if len(eldest) >= count), 0)])
+
+
+def seats_of(path: str) -> int:
+    """How many members a group with this path may have; with an unknown one, as few as any."""
+    return MEMBERS_MAX_BY_PATH.get(path, MEMBERS_MAX)
 
 
 def member_names(view: View, members: Iterable[str]) -> str:
@@ -117,6 +148,8 @@ def may_post(view: View, author: str, seq: int) -> bool:
 def validity_changes(before: View, after: View, author: str, upto: int) -> Iterator[tuple[int, int, bool]]:
     """The ranges of an author's chain, up to `upto`, whose posts begin or cease to count with a change of the view:
     positions after the first, up to the last, and whether they count."""
+    if before.known(author) is after.known(author):  # for nearly all
+        return
     known = [member for view in (before, after) if (member := view.known(author)) is not None]
     if len(known) < 2 or (known[0].roles, known[0].until) == (known[1].roles, known[1].until):
         return

@@ -13,9 +13,7 @@ from zerochat.group.notifications import Typing
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import READ, TYPING, ReadBody, TypingBody
-
-INDICATOR_MEMBERS_MAX = 32
-"""In larger groups neither is sent: each costs an envelope for every other member, from every member."""
+from zerochat.limits import INDICATOR_MEMBERS_MAX
 
 
 def send_typing(tx: Transaction, group: Group) -> int:

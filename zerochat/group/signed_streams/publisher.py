@@ -204,16 +204,15 @@ def lacks_signature(group: Group, member: str) -> bool:
 def retransmit(
     tx: Transaction, name: str, member: str, events: Sequence[Event], messages: Sequence[tuple[int, bytes]]
 ) -> int:
-    """Send a member the stream messages and the other events that it lacks. Returns the position up to which it has all
+    """Send a member the stream messages and the other events that it lacks; events from after an upgrade of the keys
+    are signed themselves. Returns the position up to which it has all
     then."""
     subscriber = tx.group(name).streams.subscribers.get(member)
     if subscriber is None:
-        outbox.send_events(tx, name, member, [event for event in events if event.is_control])
+        outbox.send_events(tx, name, member, [event for event in events if event.is_control or event.sig])
         return 0
-    outbox.send_events(
-        tx, name, member, [event for event in events if event.is_control or event.seq <= subscriber.after]
-    )
-    posts = [event for event in events if not event.is_control and event.seq > subscriber.after]
+    posts = [event for event in events if not (event.is_control or event.sig or event.seq <= subscriber.after)]
+    outbox.send_events(tx, name, member, [event for event in events if event not in posts])
     for upto, written in messages:
         within = [event for event in posts if event.seq <= upto]
         posts = posts[len(within) :]

@@ -32,7 +32,7 @@ EARLY_BYTES_MAX = 1 << 20
 def receive_signed(tx: Transaction, name: str, sender: str, written: bytes) -> None:
     """A signed message over the link to its author. Raises RemoteError, and then nothing has changed."""
     group = tx.group(name)
-    if not group.mode.signs:
+    if not group.first_mode.signs:
         raise Refused(why="a signed message in a group without signatures")
     message = parse_data(written)
     if message.publisher != did_key_bytes(sender):

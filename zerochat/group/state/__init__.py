@@ -17,11 +17,28 @@ from zerochat.group.state.chains import (
     ReorderBuffer,
     StartEvent,
 )
-from zerochat.group.state.external import AwaitedReceipt, BasicMessage, Connection, EndpointFailure, PeerQuery, PeerRef
+from zerochat.group.state.external import (
+    AwaitedReceipt,
+    BasicMessage,
+    Connection,
+    EndpointFailure,
+    PeerQuery,
+    PeerRef,
+    RelayedPost,
+)
 from zerochat.group.state.files import Download, FileEntry, FileState
 from zerochat.group.state.groups import Group, GroupState, Profile, Retention
 from zerochat.group.state.joins import Admissions, Claim, Join, JoinRequest, JoinState, OpenInvitation
-from zerochat.group.state.peers import Links, Mailbox, Peer, RateLimit, RelationshipOffer, StoredAtMediator
+from zerochat.group.state.peers import (
+    Account,
+    BranchRate,
+    Links,
+    Mailbox,
+    Peer,
+    RateLimit,
+    RelationshipOffer,
+    StoredAtMediator,
+)
 from zerochat.group.state.private import Consent, PrivateInvitation, PrivateWith, Voucher
 from zerochat.group.state.streams import EarlyMessage, EarlyMessages, OwnStream, Stream, Subscriber, SubscriptionRequest
 from zerochat.group.state.sync import (
@@ -40,6 +57,7 @@ from zerochat.group.state.tlog import EndedSubscription, PendingEntry, Transpare
 from zerochat.group.state.trust import AttestationConflict, TrustState, ViewAttestation
 
 __all__ = [
+    "Account",
     "Admissions",
     "Agent",
     "AttestationConflict",
@@ -48,6 +66,7 @@ __all__ = [
     "BackfillProgress",
     "BasicMessage",
     "BlockedEvent",
+    "BranchRate",
     "Chain",
     "ChainPosition",
     "ChainStart",
@@ -89,6 +108,7 @@ __all__ = [
     "Recovery",
     "ReinstatedPosts",
     "RelationshipOffer",
+    "RelayedPost",
     "ReorderBuffer",
     "Retention",
     "StartEvent",

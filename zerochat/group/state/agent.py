@@ -12,6 +12,7 @@ from zerochat.group.state.external import (
     MediatorProof,
     PeerQuery,
     ProbeRecord,
+    RelayedPost,
 )
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
@@ -61,7 +62,17 @@ class Agent(Struct, frozen=True):
     keep_ms: int = 0
     """How long content of all groups is kept here, ms; 0: for ever, or as a group's rule says."""
     trusted_time: int = 0
-    """Up to when our clock was believed in the last round of `retention.py`, UTC ms; 0: there was none."""
+    """Up to when our clock was last believed (`retention.py`), UTC ms; 0: never."""
+    unconfirmed_ms: int = 0
+    """The part of our time that is not believed, ms; negative: our clock was set back."""
+    is_time_known: bool = False
+    """Whether a member has ever reported its time."""
+    mediated_only: bool = False
+    """Nothing is dialled but our own mediators, which post for us (`external/relayed_posts.py`)."""
+    relayed_posts: dict[str, RelayedPost] = field(default_factory=dict)
+    """The posts that our mediators make for us, by the id of the request. Not kept over a restart."""
+    unrelaying: frozenset[str] = frozenset()
+    """The connections with mediators that cannot post for us. Not kept over a restart."""
     joiner_links: dict[bytes, bytes] = field(default_factory=dict)
     """Joiners that answered by mail and that we dialled: our link to each, and the link of its invitation. Not kept
     over a restart."""

@@ -1,15 +1,17 @@
 """The event log: how far each author's chain is delivered here, which part is confirmed, and what waits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Self
+from heapq import nlargest
+from typing import Any, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.crypto.structs import Redacted
+from zerochat.group.composite import Composite
 from zerochat.group.event_log.event import Event
-from zerochat.group.state.composite import Composite
+from zerochat.limits import LATEST_AUTHORS_MAX
 
 
 class ChainPosition(Struct, frozen=True):
@@ -51,6 +53,9 @@ class ChainStart(Enum):
     """The same, and a signed post, or a former member's own, was delivered."""
 
 
+_UNANNOUNCED, _UNANNOUNCED_FIXED = ChainStart.UNANNOUNCED, ChainStart.UNANNOUNCED_FIXED
+
+
 class StartEvent(Enum):
     """What moves a chain from one `ChainStart` to another."""
 
@@ -85,11 +90,19 @@ class Chain(Struct, frozen=True):
     """The part before the live one; None: received from its beginning."""
     detached: bool = False
     """Other events were relayed before that need not lead up to this part."""
+    upgraded: int = 0
+    """The place from which on its author had the upgrade of the keys in its past; 0: none is known."""
 
     @classmethod
     def after(cls, since: int) -> Self:
         """A chain whose events after this place are meant for us."""
         return cls(since, backfill=Backfill(since + 1) if since else None)
+
+    @classmethod
+    def on_ring(cls, since: int) -> Self:
+        """A chain on the ring, where authors announce nothing to most members: it begins with the first signed event
+        that comes, and what is missing before that is fetched."""
+        return cls(since, backfill=Backfill(since + 1, since_joining=True) if since else None)
 
     @classmethod
     def relayed(cls, since: int, *, detached: bool = False) -> Self:
@@ -104,7 +117,8 @@ class Chain(Struct, frozen=True):
     @property
     def is_unannounced(self) -> bool:
         """Whether its author has not announced where it begins for us."""
-        return self.start in (ChainStart.UNANNOUNCED, ChainStart.UNANNOUNCED_FIXED)
+        start = self.start  # checked for every author and message, so by identity
+        return start is _UNANNOUNCED or start is _UNANNOUNCED_FIXED
 
     @property
     def is_fixed(self) -> bool:
@@ -146,7 +160,7 @@ class BlockedEvent(Struct, frozen=True):
     record: bytes
 
 
-class EventLog(Composite, frozen=True):
+class EventLog(Composite, frozen=True, dict=True):
     """The delivered events of a group, and those that wait for others."""
 
     chains: dict[str, Chain] = field(default_factory=dict)
@@ -161,3 +175,32 @@ class EventLog(Composite, frozen=True):
     """By id: membership events that wait for their dependencies."""
     unpublished: tuple[Event, ...] = ()
     """Our own events of this batch, published together at its end; empty between batches."""
+
+    @property
+    def latest_authors(self) -> Sequence[str]:
+        """The authors of the newest events, the newest first, LATEST_AUTHORS_MAX at most."""
+        found: Sequence[str] | None = self.__dict__.get("latest")
+        if found is None:
+            found = self.__dict__["latest"] = nlargest(LATEST_AUTHORS_MAX, self.chains, key=self._newness)
+        return found
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other values of these fields, of all but `chains`."""
+        log = replace(self, **fields)
+        log.__dict__.update(self.__dict__)
+        return log
+
+    def with_chain(self, author: str, chain: Chain) -> Self:
+        """The same with another chain of this author."""
+        log = replace(self, chains={**self.chains, author: chain})
+        latest: Sequence[str] = self.__dict__.get("latest", ())
+        if latest and chain.lamport > self.chains[latest[0]].lamport:
+            log.__dict__["latest"] = [author, *(one for one in latest if one != author)][:LATEST_AUTHORS_MAX]
+        return log
+
+    def without_chain(self, author: str) -> Self:
+        """The same without this author's chain."""
+        return replace(self, chains={did: one for did, one in self.chains.items() if did != author})
+
+    def _newness(self, author: str) -> tuple[int, str]:
+        return self.chains[author].lamport, author

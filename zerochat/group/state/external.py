@@ -74,6 +74,8 @@ class Connection(Struct, frozen=True):
     """The limit of problem reports, which prevents loops of errors."""
     messages: tuple[BasicMessage, ...] = ()
     """The last basic messages in both directions, oldest first."""
+    credit: int = 0
+    """The bytes of answers that may go to hosts that the peer has named itself."""
 
     def moved_to(self, state: ConnectionState, **fields: Any) -> Self:
         """The connection in this state, with these fields changed."""
@@ -151,6 +153,18 @@ class ProbeRecord(Struct, frozen=True):
     open: MediatorProbe | None = None
     mailed: MailedBytes = MailedBytes()
     """What was posted for this peer to proved addresses."""
+    credit: int = 0
+    """The bytes that may go to addresses that have never proved themselves, at the time `at`."""
+
+
+class RelayedPost(Struct, frozen=True):
+    """A post that a mediator of ours makes for us (`external/relayed_posts.py`)."""
+
+    uri: str
+    connection: str
+    """The mediator."""
+    at: int
+    """When it was requested, UTC ms."""
 
 
 class AwaitedReceipt(Struct, frozen=True):

@@ -10,11 +10,15 @@ from zerochat.group.event_log.event import Event
 from zerochat.group.key_modes import MODES, Mode, OwnPlace
 from zerochat.group.links.contact import transport_secret
 from zerochat.group.membership import View
+from zerochat.group.state.ack_sets import AggregatedAcks
 from zerochat.group.state.chains import Chain, EventLog
+from zerochat.group.state.content_keys import ContentKeys
+from zerochat.group.state.dcgka import Dcgka
 from zerochat.group.state.files import FileEntry
 from zerochat.group.state.joins import Admissions
 from zerochat.group.state.peers import Links
 from zerochat.group.state.private import PrivateWith
+from zerochat.group.state.routed import Routed
 from zerochat.group.state.streams import SignedStreams
 from zerochat.group.state.sync import SyncState
 from zerochat.group.state.tlog import Tlogs
@@ -28,7 +32,7 @@ _EMPTY_CHAIN = Chain()
 class Profile(Struct, frozen=True):
     """The choices fixed at a group's creation."""
 
-    keys: str = "pairwise-multi"
+    keys: str
     path: str = "mesh"
     accountability: str = "acks"
     envelope: str = "didcomm/v2"
@@ -70,15 +74,29 @@ class Group(Redacted, frozen=True):
     links: Links = Links()
     log: EventLog = EventLog()
     sync: SyncState = SyncState()
+    acks: AggregatedAcks = AggregatedAcks()
     streams: SignedStreams = SignedStreams()
     tlogs: Tlogs = Tlogs()
+    dcgka: Dcgka = Dcgka()
+    routed: Routed = Routed()
+    content_keys: ContentKeys = ContentKeys()
     retention: Retention = Retention()
     files: dict[str, FileEntry] = field(default_factory=dict)
     """The files that were posted, by id."""
 
     @property
+    def keys(self) -> str:
+        """The group's key mode: the one that it was founded with, or upgraded to."""
+        return self.view.keys or self.profile.keys
+
+    @property
     def mode(self) -> Mode:
         """The operations of the group's key mode."""
+        return MODES[self.keys]
+
+    @property
+    def first_mode(self) -> Mode:
+        """The mode that the group was founded with: what comes from before an upgrade has its form."""
         return MODES[self.profile.keys]
 
     @property
@@ -95,11 +113,10 @@ class Group(Redacted, frozen=True):
     def others(self) -> list[str]:
         return [did for did in self.view.members if did != self.me]
 
-    def members_from(self, place: int) -> list[str]:
-        """The members in the order of the view, beginning at this place and going round."""
-        members = list(self.view.members)
-        place %= len(members) or 1
-        return members[place:] + members[:place]
+    @property
+    def counterparts(self) -> list[str]:
+        """The other members that we talk to ourselves: all, or on the ring those that we are linked to."""
+        return self.others if self.view.path == "mesh" else [did for did in self.others if did in self.links.peers]
 
     def chain(self, author: str) -> Chain:
         """How far this author's chain is delivered here."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
+from zerochat.group.composite import Composite
 from zerochat.group.links.relationship import Relationship
-from zerochat.group.state.composite import Composite
 from zerochat.group.state.peers import RateLimit
 from zerochat.group.state.private import PrivateInvitation, Voucher
 from zerochat.group.state.trust import AttestationConflict, ViewAttestation
@@ -163,8 +163,12 @@ class Join(Redacted, frozen=True):
     """Requests since we learned that a member has to decide; 0: no decision is pending."""
     welcome_parts: dict[int, WelcomePart] = field(default_factory=dict)
     """The received parts of the welcome. The journal stores each by itself."""
+    checking: bool = False
+    """It is complete, and is being checked (`joining/evidence.py`)."""
+    start_seq: int = 0
+    """The position after which the inviter's chain begins for us."""
     attestations: dict[str, ViewAttestation] = field(default_factory=dict)
-    """The members' attestations in it."""
+    """The members' attestations in the welcome."""
     conflict: AttestationConflict | None = None
     """The evidence of contradicting attestations."""
     connected: int = 0

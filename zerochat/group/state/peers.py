@@ -1,11 +1,15 @@
 """Our knowledge of the other members of a group, and our links to them."""
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.didcomm.protocols.problem import Breaker
+from zerochat.group.composite import Composite
 from zerochat.group.links.contact import Reach
 from zerochat.group.links.relationship import Relationship
-from zerochat.group.state.composite import Composite
+from zerochat.group.state.content_keys import PeerContentKey
 
 
 class RateLimit(Struct, frozen=True, eq=False):
@@ -64,12 +68,15 @@ class StoredAtMediator(Struct, frozen=True):
 class PeerAcks(Struct, frozen=True):
     """What a member has acknowledged (`sync/acknowledgements.py`)."""
 
-    upto: dict[str, int] = field(default_factory=dict)
-    """The place up to which this member has acknowledged each author's chain."""
+    upto: dict[int, int] = field(default_factory=dict)
+    """The place up to which this member has acknowledged each author's chain, by the author's number in
+    `Links.numbers`: a DID for each of so many entries would be most of the state."""
     regressed_since: int = 0
     """Since when it reports less of our chain than it had acknowledged, UTC ms; 0: it does not."""
     written_at: int = 0
     """When it wrote the newest state that we have received, UTC ms by its own clock."""
+    told: int = 0
+    """The number of the last change of our acknowledgement sets that it was told (`sync/aggregation.py`)."""
 
 
 class PeerRetransmission(Struct, frozen=True):
@@ -142,12 +149,25 @@ class Peer(Struct, frozen=True):
     answered_key: bytes = b""
     """The CURVE server key under which it has answered on a connection that we dialled (`links/hosts.py`); empty: none.
     """
+    content_key: PeerContentKey = PeerContentKey()
     rate_limit: RateLimit = RateLimit()
     """No part of the state proper: it also counts rejected messages."""
     stored: StoredBytes = StoredBytes()
+    linked_at: int = 0
+    """When this record was made, UTC ms; only in a group on the ring."""
+    is_guest: bool = False
+    """On the ring: it has chosen us, we have not chosen it (`links/ring_links.py`)."""
     breaker: Breaker = Breaker()
     """The circuit breaker for problem reports: a conversation about errors must end."""
     shown: PeerDisplay = PeerDisplay()
+
+
+class Account(Struct, frozen=True):
+    """What an author on the ring may cause here that is no peer of ours: others bring its messages."""
+
+    rate_limit: RateLimit = RateLimit()
+    """No part of the state proper, as that of a peer."""
+    stored: StoredBytes = StoredBytes()
 
 
 class RelationshipOffer(Struct, frozen=True):
@@ -172,7 +192,31 @@ class Mailbox(Struct, frozen=True):
     """Until when the one before stays registered, UTC ms; 0: it is not."""
 
 
-class Links(Composite, frozen=True):
+class BranchRate(Struct, frozen=True):
+    """The token buckets for the membership events that a branch brings (`links/rate_limits.py`)."""
+
+    full_at: int = 0
+    """When the bucket for all of them is full again, UTC ms."""
+    exceeding_full_at: int = 0
+    """When the bucket for those that exceed the limits is full again, UTC ms."""
+
+
+class PeerIndex:
+    """The peers by what an envelope shows of its sender. A function of the peers and the view, made when it is first
+    asked for; no part of the state."""
+
+    def __init__(self, peers: dict[str, Peer]) -> None:
+        self.by_link = {peer.link: member for member, peer in reversed(peers.items())}
+        self.view: object = None
+        """The view of which `by_host` is."""
+        self.by_host: Mapping[bytes, Sequence[str]] = {}
+        """By server key: the members that announce it (`links/hosts.py`)."""
+        self.links_up: frozenset[bytes] | None = None
+        """The links of which `unlinked` is."""
+        self.unlinked: Sequence[str] = ()
+
+
+class Links(Composite, frozen=True, dict=True):
     """The other members, and the DIDComm relationships with them (`group/links/`)."""
 
     peers: dict[str, Peer] = field(default_factory=dict)
@@ -180,3 +224,55 @@ class Links(Composite, frozen=True):
     offers: dict[str, tuple[RelationshipOffer, ...]] = field(default_factory=dict)
     """By member: relationships that we offer in place of the present one (`links/pairing.py`)."""
     mailbox: Mailbox = Mailbox()
+    branch_rates: dict[str, BranchRate] = field(default_factory=dict)
+    """By the member that a branch begins with: its buckets, unless both are full."""
+    accounts: dict[str, Account] = field(default_factory=dict)
+    """By author on the ring that is no peer of ours."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The authors whose chains were acknowledged, each with a number of ours that it keeps."""
+
+    def acked(self, member: str, author: str) -> int:
+        """The place up to which a member has acknowledged an author's chain."""
+        return self.peers[member].acks.upto.get(self.numbers.get(author, -1), 0)
+
+    def with_number(self, author: str) -> "Links":
+        """The same with a number for this author."""
+        known = self.numbers
+        return self if author in known else replace(self, numbers={**known, author: len(known)})
+
+    def with_acks(self, member: str, upto: Mapping[str, int]) -> "Links":
+        """The same with other positions of a member, by author, all of them."""
+        links = self
+        for author in upto:
+            links = links.with_number(author)
+        numbered = {links.numbers[author]: place for author, place in upto.items()}
+        peer = links.peers[member]
+        return links.with_peer(member, replace(peer, acks=replace(peer.acks, upto=numbered)))
+
+    def acks_of(self, member: str) -> dict[str, int]:
+        """The positions of a member, by author."""
+        upto = self.peers[member].acks.upto
+        return {author: upto[number] for author, number in self.numbers.items() if number in upto}
+
+    @property
+    def index(self) -> PeerIndex:
+        """The index of the peers."""
+        found: PeerIndex | None = self.__dict__.get("index")
+        if found is None:
+            found = self.__dict__["index"] = PeerIndex(self.peers)
+        return found
+
+    def unlinked(self, links_up: frozenset[bytes]) -> Sequence[str]:
+        """The peers whose link is none of these."""
+        index = self.index
+        if index.links_up is not links_up:
+            index.unlinked = [member for member, peer in self.peers.items() if peer.link not in links_up]
+            index.links_up = links_up
+        return index.unlinked
+
+    def with_peer(self, member: str, peer: Peer) -> "Links":
+        """The same with another record of one peer. Most changes leave the index as it is."""
+        known, links = self.peers.get(member), replace(self, peers={**self.peers, member: peer})
+        if known is not None and known.link == peer.link and known.reach is peer.reach and "index" in self.__dict__:
+            links.__dict__["index"] = self.__dict__["index"]
+        return links

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from zerochat.crypto.structs import Redacted
-from zerochat.group.state.composite import Composite
+from zerochat.group.composite import Composite
 
 
 class OwnStream(Redacted, frozen=True):

@@ -6,7 +6,7 @@ from typing import Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from zerochat.group.state.composite import Composite
+from zerochat.group.composite import Composite
 
 
 class MissingRange(Struct, frozen=True):
@@ -91,6 +91,8 @@ class Recovery(Struct, frozen=True):
     """Members that were asked by mail, and not over a link since."""
     ignored: frozenset[str] = frozenset()
     """Members that claimed more and had nothing to show."""
+    has_new_keys: bool = False
+    """The key agreement has begun anew, since the lost copy may have used our keys."""
 
 
 class Comparison(Struct, frozen=True):
@@ -174,6 +176,8 @@ class BackfillProgress(Struct, frozen=True):
 class SyncState(Composite, frozen=True):
     """What is missing here, and what other members were asked (`group/sync/`)."""
 
+    ahead: frozenset[str] = frozenset()
+    """All authors of whose chains a member may have more than we: the others need not be looked for."""
     gaps: dict[str, MissingRange] = field(default_factory=dict)
     """By author: the missing part of its chain that other members have."""
     pull_requests: dict[str, PullRequest] = field(default_factory=dict)
@@ -192,5 +196,7 @@ class SyncState(Composite, frozen=True):
     """Stale-profile recovery; None: no member claims to have more of our chain than we have."""
     backfill: BackfillProgress | None = None
     """The backfill; None: there is nothing from before we joined that we may have."""
+    view_comparisons: int = 0
+    """Comparisons of views since ours changed (`sync/anti_entropy.py`)."""
     acks_due: frozenset[str] = frozenset()
     """The authors to which an acknowledgement is due."""

@@ -6,7 +6,7 @@ from zerochat.evidence.case import Rules
 from zerochat.evidence.operator import OperatorLog
 from zerochat.evidence.reader import ReaderLog
 from zerochat.evidence.witness import WitnessLog
-from zerochat.group.state.composite import Composite
+from zerochat.group.composite import Composite
 
 
 class PendingEntry(Struct, frozen=True):

@@ -1,15 +1,17 @@
 """Anti-entropy: exchange of differing views, state for random members, and cover traffic."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from zerochat.group.backoff import Backoff
 from zerochat.group.event_log.event import ADD
-from zerochat.group.links import mediator_mail, outbox, rate_limits
+from zerochat.group.links import mediator_mail, neighbours, outbox, rate_limits
 from zerochat.group.membership import add_of, attestation, missing
 from zerochat.group.state import Group
 from zerochat.group.sync import acknowledgements
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
+from zerochat.overlay.forwarding import sample
 
 VIEW_PEERS_MAX = 4
 """The members asked at once among those that reported another view than ours."""
@@ -17,14 +19,22 @@ ANSWER_EVENTS_MAX = 8 * acknowledgements.RETRANSMIT_EVENTS_MAX
 """Membership events in one answer: as many as a branch may have, since posts that name them wait for them."""
 SCAN_WORK_US, EVENT_WORK_US = 2, 50
 """The work of finding what a member lacks, for each event that we know, and of sending one; us."""
-VIEW_RETRY_MS = 4_000
-"""The interval of comparisons while views differ."""
+VIEW_RETRIES, VIEW_BACKOFF = 8, Backoff(4_000, 64_000)
+"""The interval of comparisons while views differ. It doubles after this many, since what a member lacks then may be
+what it refuses."""
 SOON_MS = 2_000
 """The delay, times 0.5 to 1.5, of an early round."""
 COVER_MEAN_MS = 20_000
 """The mean interval of cover traffic."""
 INTERVAL_MS = 60_000
 """The interval, times 0.5 to 1.5, at which our state goes to one random member although nothing seems to be missing."""
+
+
+REPORT_MS = 2_000
+"""The delay, times 0.5 to 1.5, of a report to neighbours after something new."""
+REPORTED_MAX = 2
+"""The neighbours that it goes to."""
+ANSWER_INTERVAL_MS = 10_000
 
 
 def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequence[str]) -> None:
@@ -88,7 +98,9 @@ def compare_views(tx: Transaction, name: str) -> None:
     for offset in range(min(count, len(targets))):
         acknowledgements.send_sync(tx, name, targets[(lot + offset) % len(targets)])
     if uncertain:
-        tx.set_timer(TimerKind.VIEWS, name, VIEW_RETRY_MS)
+        tries = group.sync.view_comparisons
+        tx.update_sync(name, view_comparisons=tries + 1)
+        tx.set_timer(TimerKind.VIEWS, name, VIEW_BACKOFF.delay_ms(max(0, tries - VIEW_RETRIES)))
 
 
 def run_round(tx: Transaction, name: str) -> None:
@@ -108,6 +120,36 @@ def run_soon(tx: Transaction, name: str) -> None:
         name,
         SOON_MS // 2 + int.from_bytes(tx.context.random(2), "big") % SOON_MS,
     )
+
+
+def report_soon(tx: Transaction, name: str) -> None:
+    """Something new has come: tell some neighbours soon how far we have the chains, so that they request what they
+    lack. On the ring acknowledgements go to an author's own neighbours alone."""
+    if neighbours.is_forwarding(tx.group(name)):
+        lot = int.from_bytes(tx.context.random(2), "big")
+        tx.set_timer(TimerKind.REPORT, name, REPORT_MS // 2 + lot % REPORT_MS, if_unset=True)
+
+
+def report(tx: Transaction, name: str) -> None:
+    """Send our state to some random neighbours."""
+    group = tx.group(name)
+    reachable = [member for member in group.links.peers if mediator_mail.reachable(tx, name, member)]
+    for member in sample(reachable, REPORTED_MAX, tx.context.random):
+        acknowledgements.send_sync(tx, name, member, whole=False)
+
+
+def answer_report(tx: Transaction, name: str, member: str, positions: Iterable[tuple[str, int]]) -> None:
+    """A neighbour on the ring reports how far it has these authors' chains: where we have more, send it our state, so
+    that it requests that; at most once per `ANSWER_INTERVAL_MS`, since it may not want it."""
+    group = tx.group(name)
+    if not neighbours.is_forwarding(group):
+        return
+    peer = group.links.peers[member]
+    if tx.now < peer.anti_entropy.sync_sent_at + ANSWER_INTERVAL_MS:
+        return
+    others = {did: upto for did, upto in positions if did not in (member, group.me)}
+    if any(upto < group.chain(did).confirmed_seq for did, upto in others.items()):
+        acknowledgements.request_missing(tx, name, member)
 
 
 def send_cover_traffic(tx: Transaction) -> None:

@@ -11,13 +11,14 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from zerochat.errors import Refused
+from zerochat.errors import Refused, RemoteError
 from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, Notify, StoreEvent
 from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
-from zerochat.group.links import mediator_mail, storage_quota
+from zerochat.group.event_log.signing import check_author
+from zerochat.group.links import mediator_mail, neighbours, storage_quota
 from zerochat.group.membership import may_post
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import HistoryProgress
@@ -31,7 +32,7 @@ from zerochat.group.state import (
     PullPurpose,
     PullRequest,
 )
-from zerochat.group.sync import pull_requests, reinstated_posts
+from zerochat.group.sync import aggregation, pull_requests, reinstated_posts
 from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX, contradicts_signed, is_full, signed_by
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -328,6 +329,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
             fault = fault or "ContentMissing"
         if contradicts_signed(signed, event) or event.lamport >= lamport:
             fault = fault or "HistoryContradicted"
+        fault = fault or _signature_fault(group, event)
         anchored, lamport = anchored or event.seq + 1 in signed, event.lamport
         if unconfirmed_top is not None and not anchored and unconfirmed_top.seq - event.seq >= UNCONFIRMED_MAX:
             fault = "HistoryTooLong"
@@ -335,12 +337,14 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
             tx.emit(Measure("dropped", fault))
             break
         # Confirmed once a confirmed event names it; a signed event confirms everything below it.
-        anchored = anchored or event.is_control
+        anchored = anchored or event.is_control or bool(event.sig)
         by = "" if anchored else member
         if by and unconfirmed_top is None:
             unconfirmed_top = ChainPosition(event.seq, event.id, event.lamport)
         first, before = event.seq, event.pre
-        if chain.seq == 0:  # its author has not announced where it begins for us, and may never do so
+        if chain.seq == 0 and neighbours.is_ring(group):
+            chain = Chain(event.seq, event.id, event.lamport)
+        elif chain.seq == 0:  # its author has not announced where it begins for us, and may never do so
             chain = Chain(
                 event.seq,
                 event.id,
@@ -357,15 +361,11 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         received += 1
     storage_quota.charge(tx, name, member, stored_bytes, stored)
     if received:
-        backfill = Backfill(
-            first,
-            before,
-            anchored,
-            unconfirmed_top,
-            (backfill.relayed_by or member) if unconfirmed_top else "",
-            backfill.since_joining,
-        )
-        tx.update_log(name, chains={**group.log.chains, author: replace(chain, backfill=backfill)}, lamport=read)
+        source = (backfill.relayed_by or member) if unconfirmed_top else ""
+        backfill = Backfill(first, before, anchored, unconfirmed_top, source, backfill.since_joining)
+        tx.update_chain(name, author, replace(chain, backfill=backfill))
+        aggregation.on_progress(tx, name, author)
+        tx.update_log(name, lamport=read)
     return received
 
 
@@ -387,6 +387,17 @@ def prepend(tx: Transaction, name: str, by: str, author: str, events: Sequence[E
     elif received:
         tx.emit(Notify(HistoryProgress(name, received, remaining(tx.group(name))[1], True)))
     return received
+
+
+def _signature_fault(group: Group, event: Event) -> str:
+    """What is wrong with its author's signature; empty: nothing."""
+    if event.is_control:
+        return ""  # it is among the membership events, or contradicts them
+    try:
+        check_author(group, event)
+    except RemoteError:
+        return "HistoryUnsigned"
+    return ""
 
 
 def _fault(group: Group, first: int, before: str, event: Event) -> str:

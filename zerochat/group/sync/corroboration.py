@@ -109,9 +109,9 @@ def _choose_peer(tx: Transaction, group: Group, author: str, corroboration: Corr
     is_former = author not in group.view.members  # no member reports its place in a former member's chain
     candidates = [
         member
-        for member, peer in sorted(group.links.peers.items())
+        for member in sorted(group.links.peers)
         if member not in (author, corroboration.relayed_by, *corroboration.asked, *group.trust.quarantine)
-        and (is_former or peer.acks.upto.get(author, 0) >= corroboration.seq)
+        and (is_former or group.links.acked(member, author) >= corroboration.seq)
         and pull_requests.is_free(tx, group.id, member)
     ]
     return candidates[tx.context.random(1)[0] % len(candidates)] if candidates else None

@@ -27,6 +27,7 @@ from zerochat.group.notifications import DifferenceFound
 from zerochat.group.state import Comparison, Difference, Group, PullPurpose
 from zerochat.group.sync import acknowledgements, negentropy, pull_requests
 from zerochat.group.sync.chain_heads import differing_authors
+from zerochat.group.sync.positions import reported
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import RECONCILE, RECONCILE_BYTES_MAX, ReconcileBody, SyncBody
@@ -56,8 +57,8 @@ def compare_heads(tx: Transaction, name: str, member: str, salt: str, body: Sync
     if not body.head_digests or body.view != group.view.checksum or not _both_members(group, member):
         return
     comparison = group.sync.comparisons.get(member, Comparison())
-    differing = differing_authors(group, member, salt, body.have, body.head_digests, body.have_from)
-    authors = tuple(author for author in differing if _may_record(group, author, member))
+    differing = differing_authors(group, member, salt, reported(group.view, body), body.head_digests)
+    authors = tuple(dict.fromkeys(author for author in differing if _may_record(group, author, member)))
     if not authors:
         if comparison.noticed_at:
             _store(tx, name, member, replace(comparison, noticed_at=0))

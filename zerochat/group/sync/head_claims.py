@@ -6,6 +6,7 @@ is asked for nothing else meanwhile, because we may not send without them.
 
 from collections.abc import Sequence
 
+from zerochat.group.membership import log_of
 from zerochat.group.state import Group, Recovery
 
 TRIES_MAX = 6
@@ -29,7 +30,7 @@ def believed_claimants(group: Group) -> list[str]:
     """The claimants that are believed: after a restore any, else at least two members or the only other one."""
     assert group.sync.recovery is not None
     found = claimants(group)
-    return found if len(found) >= (1 if group.sync.recovery.from_backup else min(2, len(group.others))) else []
+    return found if len(found) >= (1 if group.sync.recovery.from_backup else min(2, len(group.counterparts))) else []
 
 
 def claimants(group: Group) -> list[str]:
@@ -45,4 +46,4 @@ def claimants(group: Group) -> list[str]:
 
 def last_signed_seq(group: Group) -> int:
     """The place of our last membership event in our chain."""
-    return max((event.seq for event in group.control.values() if event.author == group.me), default=0)
+    return log_of(group.control).last_seq(group.me)

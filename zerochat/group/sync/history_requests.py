@@ -17,9 +17,8 @@ from zerochat.group.effects import Notify, ReadHistory
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event, load_event
 from zerochat.group.inputs import HistoryRead
-from zerochat.group.links import mediator_mail, rate_limits, storage_quota
-from zerochat.group.links.relationship import pack
-from zerochat.group.membership import attestation
+from zerochat.group.links import content_keys, mediator_mail, outbox, rate_limits, storage_quota
+from zerochat.group.membership import attestation, log_of
 from zerochat.group.notifications import Gap, GapsFilled, GapState
 from zerochat.group.state import Group, MissingRange, PullPurpose, PullRequest
 from zerochat.group.sync import (
@@ -42,12 +41,15 @@ from zerochat.group.wire.messages import HISTORY_RESPONSE, RANGES_MAX, HistoryRe
 TRIES_MAX = 6
 """After so many requests with doubling delays a gap counts as lost; it is still requested, rarely."""
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
+EARLY_RETRY_MS, EARLY_TRIES_MAX = 2_000, 12
+"""The interval of requests for what we have but cannot open, and so many of them: one neighbour after the other gets
+it, unless its author has signed an end that does not exist."""
 NEW_MEMBER_MS = 5_000
 """A member that has never announced its chain has mostly just joined, and is about to."""
-RANGE_WORK_US, PAGE_WORK_US = 60, 3_000
+RANGE_WORK_US, PAGE_WORK_US = 60, 4_500
 """The work of finding one range in the log, and the most of answering with one page."""
-PAGE_WORK_US_MIN, EVENT_WORK_US, KIB_WORK_US = 150, 8, 10
-"""The work of a page, of each event in it, and of each KiB of their records, as measured."""
+PAGE_WORK_US_MIN, EVENT_WORK_US, KIB_WORK_US = 800, 10, 12
+"""The work of a page, of each event in it, and of each KiB of their records, as measured: read, packed and sent."""
 RESPONSE_EVENTS_MAX = 64
 """Events in one response to a gap request; backfill allows more."""
 
@@ -58,18 +60,39 @@ RESPONSE_EVENTS_MAX = 64
 def missing_ends(group: Group) -> dict[str, int]:
     """By author: the greatest reported end of its chain that is beyond ours."""
     result: dict[str, int] = {}
-    for member, peer in group.links.peers.items():
-        if member not in group.view.members:
-            continue
-        for author, upto in peer.acks.upto.items():
-            if author != member and upto > group.chain(author).seq:
+    for member in group.links.peers if group.sync.ahead else ():
+        if member in group.view.members:
+            for author, upto in reported_beyond(group, member):
                 result[author] = max(upto, result.get(author, 0))
-        if peer.stored.refused_upto > group.chain(member).seq:  # what we have refused ourselves
-            result[member] = max(peer.stored.refused_upto, result.get(member, 0))
+    for author, early in group.dcgka.early.items():  # on the ring, messages that we cannot open yet
+        if early.end > group.chain(author).seq:
+            result[author] = max(early.end, result.get(author, 0))
     for author, record in group.view.former.items():  # a member that has left has signed its last place
         if record.until is not None and author not in group.view.removed and author in group.log.chains:
             result[author] = record.until
     return {author: upto for author, reported in result.items() if (upto := _requestable_end(group, author, reported))}
+
+
+def reported_beyond(group: Group, member: str) -> list[tuple[str, int]]:
+    """The ends of chains beyond ours that a member has reported, and that of its own which we have refused."""
+    ahead, links, peer = group.sync.ahead, group.links, group.links.peers[member]
+    found = [one for one in ahead if one != member and links.acked(member, one) > group.chain(one).seq]
+    if len(found) > 1:
+        order = {number: place for place, number in enumerate(peer.acks.upto)}
+        found.sort(key=lambda author: order[links.numbers[author]])
+    ends = [(author, links.acked(member, author)) for author in found]
+    if member in ahead and peer.stored.refused_upto > group.chain(member).seq:
+        ends.append((member, peer.stored.refused_upto))
+    return ends
+
+
+def _forget_reached(tx: Transaction, name: str) -> None:
+    """No member has reported more of some chains than we have by now."""
+    group = tx.group(name)
+    if group.sync.ahead:
+        beyond = (author for member in group.links.peers for author, _ in reported_beyond(group, member))
+        if (ahead := frozenset(beyond)) != group.sync.ahead:
+            tx.update_sync(name, ahead=ahead)
 
 
 def _requestable_end(group: Group, author: str, upto: int) -> int:
@@ -93,12 +116,13 @@ def _announced_seq(group: Group, author: str) -> int:
     """The last place that an author has announced of its chain itself, or the start of what others relayed."""
     chain = group.chain(author)
     start = chain.backfill.first - 1 if chain.backfill is not None else 0
-    signed_seqs = (event.seq for event in group.control.values() if event.author == author)
-    return max(chain.seq if chain.confirmed is None else chain.confirmed.seq, start, *signed_seqs, 0)
+    confirmed = chain.seq if chain.confirmed is None else chain.confirmed.seq
+    return max(confirmed, start, log_of(group.control).last_seq(author))
 
 
 def request_missing(tx: Transaction, name: str) -> None:
     """Request the gaps that are due."""
+    _forget_reached(tx, name)
     group = tx.group(name)
     ends = missing_ends(group)
     gaps = {author: _updated_range(tx, group, author, upto) for author, upto in ends.items()}
@@ -145,10 +169,12 @@ def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
             continue  # no member that has it is free
         tries = gap.tries + 1
         delay = RETRY_MS << tries if tries < TRIES_MAX else BACKGROUND_MS
+        if group.dcgka.early_end(author) and tries < EARLY_TRIES_MAX:
+            delay = min(delay, EARLY_RETRY_MS)
         group = tx.update_sync(
             name, gaps={**group.sync.gaps, author: replace(gap, tries=tries, retry_at=tx.now + delay)}
         )
-        if tries == TRIES_MAX:
+        if tries == TRIES_MAX and not group.dcgka.early_end(author):
             tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "lost")))
         if target == author:
             acknowledgements.request_missing(tx, name, author)
@@ -172,10 +198,11 @@ def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> 
         return None
     candidates = [
         member
-        for member, peer in group.links.peers.items()
-        if peer.acks.upto.get(author, 0) > seq and member != author and pull_requests.is_source(tx, name, member)
+        for member in group.links.peers
+        if group.links.acked(member, author) > seq and member != author and pull_requests.is_source(tx, name, member)
     ]
-    if not candidates and author not in group.view.members:  # no member reports its place in a former member's chain
+    # No member reports its place in a former member's chain, and on the ring they do so late.
+    if not candidates and (author not in group.view.members or group.dcgka.early_end(author)):
         candidates = [member for member in group.links.peers if pull_requests.is_source(tx, name, member)]
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)]
     return (linked or candidates)[tx.context.random(1)[0] % len(linked or candidates)] if candidates else None
@@ -193,6 +220,7 @@ def receive_request(tx: Transaction, name: str, member: str, message: Message, b
     if len({author for author, _, _ in body.ranges}) < len(body.ranges):
         raise Malformed(why="history request: the same chain twice")
     rate_limits.charge_work(tx, name, member, PAGE_WORK_US + RANGE_WORK_US * len(body.ranges))
+    content_keys.record(tx, name, member, body.content_key)
     ranges = tuple((author, after, upto) for author, after, upto in body.ranges if group.view.known(author))
     limit = min(body.limit, RUN_EVENTS_MAX if body.backwards else RESPONSE_EVENTS_MAX)
     rules = retention.history_rules(tx, name, requester.history)
@@ -209,12 +237,10 @@ def send_response(tx: Transaction, result: HistoryRead) -> None:
     withheld = attestation.withheld_events(group)
     read = list(map(load_event, result.records))
     events = retention.for_others(tx, group.id, (event for event in read if event.id not in withheld))
-    if result.backwards:  # consecutive events of one author are encoded compactly
-        events.sort(key=lambda event: (event.author, event.seq))
+    events.sort(key=lambda event: (event.author, event.seq))  # consecutive events of one author are encoded compactly
     body = {"group": group.id, "more": result.more, "page": result.page, "runs": write_runs(events, group.me)}
     message = compress_runs(Message(type=HISTORY_RESPONSE, id=new_id(tx.context.random), thid=result.thread, body=body))
-    packer = tx.packer_of(group.id)
-    mediator_mail.send(tx, group.id, result.member, pack(relationship, message, packer, tx.context.random))
+    outbox.send_content(tx, group.id, result.member, message)
     spent_us = PAGE_WORK_US_MIN + EVENT_WORK_US * len(read) + KIB_WORK_US * (sum(map(len, result.records)) >> 10)
     rate_limits.settle_work(tx, group.id, result.member, spent_us - PAGE_WORK_US)
     if result.more and result.page + 1 < result.pages:

@@ -1,12 +1,13 @@
 """Pull requests: at most one open history request per member; only the response to it is accepted."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import Event
-from zerochat.group.links import mediator_mail, storage_quota
+from zerochat.group.links import content_keys, mediator_mail, storage_quota
 from zerochat.group.links.relationship import pack
 from zerochat.group.state import PullPurpose, PullRequest
 from zerochat.group.sync import head_claims
@@ -57,7 +58,12 @@ def send(
 ) -> None:
     """Request ranges of chains from a member, until the timeout."""
     group = tx.group(name)
-    body = {"group": name, "ranges": [list(pending_request) for pending_request in ranges], "limit": limit}
+    body: dict[str, Any] = {
+        "group": name,
+        "ranges": [list(pending_request) for pending_request in ranges],
+        "limit": limit,
+    }
+    body |= content_keys.announced(tx, name, member)
     if backwards:
         body["backwards"] = True
     if pages > 1:

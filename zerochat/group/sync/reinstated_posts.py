@@ -50,10 +50,15 @@ def on_refuted(tx: Transaction, name: str, author: str, after: int, upto: int) -
         tx.update_sync(name, reinstated_posts={**others, author: replace(rejected, ids=ids)} if ids else others)
 
 
+def is_rejected(group: Group, event: Event) -> bool:
+    """Whether this event has its place in its chain and was rejected."""
+    rejected = group.sync.reinstated_posts.get(event.author)
+    return rejected is not None and rejected.ids.get(event.seq) == event.id
+
+
 def is_wanted(group: Group, event: Event) -> bool:
     """Whether this event was rejected and is valid by now."""
-    rejected = group.sync.reinstated_posts.get(event.author, ReinstatedPosts()).ids.get(event.seq)
-    return rejected == event.id and may_post(group.view, event.author, event.seq)
+    return is_rejected(group, event) and may_post(group.view, event.author, event.seq)
 
 
 def is_confirmed(group: Group, author: str, seq: int) -> bool:

@@ -27,7 +27,7 @@ REQUEST_COST_BYTES = 2 * 1024
 def schedule(tx: Transaction, name: str) -> None:
     """After a batch, or when a member becomes able to relay: check soon for unreachable members."""
     group = tx.group(name)
-    if any(_is_unreachable(tx, group, member) for member in group.links.peers):
+    if any(_is_unreachable(tx, group, member) for member in group.links.unlinked(tx.agent.links_up)):
         tx.set_timer(TimerKind.RELAY, f"{name} 1", RELAY_MS, if_unset=True)
 
 
@@ -71,9 +71,11 @@ def receive_request(tx: Transaction, name: str, sender: str, view: str, unreache
     group = tx.group(name)
     if view != group.view.checksum:
         return
-    places, upto = set(unreached), group.chain(sender).confirmed_seq
-    for place, member in enumerate(group.view.members):
-        known = group.links.peers.get(member) if place in places and member != sender else None
-        if known is not None and mediator_mail.is_connected(tx, name, member) and upto > known.acks.upto.get(sender, 0):
+    upto = group.chain(sender).confirmed_seq
+    for place in sorted(set(unreached)):
+        member = group.view.order[place] if place < len(group.view.order) else sender
+        if member == sender or member not in group.links.peers:
+            continue
+        if mediator_mail.is_connected(tx, name, member) and upto > group.links.acked(member, sender):
             rate_limits.charge_bytes(tx, name, sender, REQUEST_COST_BYTES)
             acknowledgements.request_missing(tx, name, member)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from zerochat.group.effects import ConfirmEvents, Notify, RefuteEvents
 from zerochat.group.event_log.event import Event
+from zerochat.group.event_log.signing import upgraded_after, upgraded_with
 from zerochat.group.files import catalogue
 from zerochat.group.membership import log_of
 from zerochat.group.notifications import EventsConfirmed, EventsRefuted
@@ -58,11 +59,7 @@ def is_past_claims(group: Group, author: str) -> bool:
     chain = group.chain(author)
     if not chain.is_unannounced or chain.backfill is None or chain.confirmed is None or chain.confirmed.seq:
         return False
-    others = [
-        peer.acks.upto.get(author, 0)
-        for did, peer in group.links.peers.items()
-        if did not in (author, chain.relayed_by)
-    ]
+    others = [group.links.acked(did, author) for did in group.links.peers if did not in (author, chain.relayed_by)]
     return 0 < max(others, default=0) < chain.backfill.first
 
 
@@ -124,7 +121,7 @@ def on_author_event(tx: Transaction, name: str, event: Event) -> None:
     chain = group.chain(event.author)
     if chain.confirmed is None or event.seq <= chain.confirmed.seq or event.seq > chain.seq + 1:
         return
-    if event.seq == chain.seq + 1 and event.pre == chain.head_id:
+    if event.seq == chain.seq + 1 and chain.head_id in ("", event.pre):
         return  # delivering it confirms all of them (`extended_chain`)
     if event.seq == chain.seq and event.id == chain.head_id:
         _confirm_all(tx, name, event.author)
@@ -188,7 +185,7 @@ def roll_back(tx: Transaction, name: str, author: str, refuted_member: str = "")
     _refute(tx, name, author, refuted_member, chain.confirmed.seq, chain.seq)
     confirmed = chain.confirmed
     if chain.is_unannounced and not confirmed.seq:  # nothing of it was confirmed, not even its start
-        tx.update_log(name, chains={did: one for did, one in group.log.chains.items() if did != author})
+        tx.drop_chain(name, author)
         reopen_backfill(tx, name, author)
         return
     back = replace(
@@ -210,7 +207,7 @@ def _confirm(tx: Transaction, name: str, author: str, after: int, upto: int) -> 
 
 
 def _store(tx: Transaction, group: Group, author: str, chain: Chain) -> None:
-    tx.update_log(group.id, chains={**group.log.chains, author: chain})
+    tx.update_chain(group.id, author, chain)
 
 
 def extended_chain(tx: Transaction, name: str, event: Event, by: str) -> Chain:
@@ -223,7 +220,18 @@ def extended_chain(tx: Transaction, name: str, event: Event, by: str) -> Chain:
     elif chain.confirmed is not None:
         _confirm(tx, name, event.author, _relayed_after(chain), chain.seq)
     start = chain.start if event.is_control or by else chain.start_after(StartEvent.AUTHOR_POST)
-    return Chain(event.seq, event.id, event.lamport, start, chain.fork_seq, confirmed, by, backfill, chain.detached)
+    return Chain(
+        event.seq,
+        event.id,
+        event.lamport,
+        start,
+        chain.fork_seq,
+        confirmed,
+        by,
+        backfill,
+        chain.detached,
+        upgraded=upgraded_with(tx.group(name), chain, event),
+    )
 
 
 def announced_chain(tx: Transaction, name: str, author: str, since: int) -> Chain:
@@ -236,7 +244,9 @@ def announced_chain(tx: Transaction, name: str, author: str, since: int) -> Chai
     if chain.is_unannounced and confirmed and first <= since + 1 <= confirmed + 1:
         # The author has confirmed the events from there meanwhile.
         return replace(chain, start=chain.start_after(StartEvent.ANNOUNCED))
-    announced = Chain.after(since)
+    group = tx.group(name)
+    upgraded = chain.upgraded or upgraded_after(group.control, group.joining.event, since)
+    announced = replace(Chain.after(since), upgraded=upgraded)
     if chain.confirmed is None:
         return announced
     joins_up = (

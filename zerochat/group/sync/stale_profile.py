@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import blake2b_keyed, equal
 from zerochat.errors import LocalError, NotAMember, Refused
+from zerochat.group.dcgka import ring_channels
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import MARK, Event
 from zerochat.group.links import mediator_mail, pairing
@@ -68,7 +69,7 @@ class NothingToResume(LocalError):
 
 def with_mark(group: Group, event: Event) -> Event:
     """A post of ours with our mark in its body."""
-    return replace(event, body={**event.body, MARK: _mark(group, event)})
+    return event.marked(_mark(group, event))
 
 
 def is_ours(group: Group, event: Event) -> bool:
@@ -88,6 +89,16 @@ def start(tx: Transaction, name: str) -> None:
         tx.update_sync(name, recovery=Recovery(from_backup=True))
         tx.update_links(name, relationships={}, offers={})
         publisher.restart_stream(tx, name)
+        _renew_keys(tx, name)
+
+
+def _renew_keys(tx: Transaction, name: str) -> None:
+    """Our profile is an older copy, or may be: begin the key agreement anew before we send again, once for each
+    recovery. Not for a mere claim, which costs its sender nothing: if it is withdrawn, our keys stay."""
+    recovery = tx.group(name).sync.recovery or Recovery()
+    if not recovery.has_new_keys:
+        ring_channels.begin_anew(tx, name)
+        tx.update_sync(name, recovery=replace(recovery, has_new_keys=True))
 
 
 def is_suspended(group: Group) -> bool:
@@ -122,6 +133,7 @@ def resume(tx: Transaction, group: Group) -> str:
         raise NotAMember(group=group.name)
     if group.sync.recovery is None or not is_suspended(group):
         raise NothingToResume(group=group.name)
+    _renew_keys(tx, group.id)
     ignored = group.sync.recovery.ignored | group.sync.recovery.claims.keys()
     tx.update_sync(group.id, recovery=Recovery(ignored=ignored) if ignored else None)
     tx.emit(Notify(RecoveryEnded(group.id, group.seq)))
@@ -212,9 +224,11 @@ def _repeat_over_links(tx: Transaction, name: str, recovery: Recovery) -> Recove
 
 def _ignore_claimants(tx: Transaction, name: str, recovery: Recovery, exhausted: Sequence[str]) -> None:
     """These have nothing to show: ignore their claims from now on."""
+    _renew_keys(tx, name)
     remaining = {member: upto for member, upto in recovery.claims.items() if member not in exhausted}
     requests = {member: times for member, times in recovery.requests.items() if member in remaining}
-    recovery = replace(recovery, claims=remaining, requests=requests, ignored=recovery.ignored | set(exhausted))
+    ignored = recovery.ignored | set(exhausted)
+    recovery = replace(recovery, claims=remaining, requests=requests, ignored=ignored, has_new_keys=True)
     if is_suspended(tx.update_sync(name, recovery=recovery)):
         tx.set_timer(TimerKind.RECOVERY, name, RETRY_MS)
     else:
@@ -223,6 +237,7 @@ def _ignore_claimants(tx: Transaction, name: str, recovery: Recovery, exhausted:
 
 def _end_recovery(tx: Transaction, name: str, recovery: Recovery) -> None:
     """We may send again."""
+    recovery = replace(recovery, has_new_keys=False)  # a later one needs others
     group = tx.update_sync(
         name, recovery=recovery if recovery.claims or recovery.ignored or recovery.requests else None
     )
@@ -234,7 +249,7 @@ def _query_all(tx: Transaction, name: str) -> None:
     """Renew the DID exchange with every member; ask connected ones to report how far they have our chain, and to
     acknowledge what we have fetched."""
     group = tx.group(name)
-    for member in group.others:
+    for member in group.counterparts:
         relationship = group.links.relationships.get(member)
         if (
             relationship is not None
@@ -251,6 +266,8 @@ def _query_all(tx: Transaction, name: str) -> None:
 
 def on_progress(tx: Transaction, name: str) -> None:
     """Some of our events are back: their sender may have more."""
+    if tx.group(name).sync.recovery is not None:
+        _renew_keys(tx, name)
     recovery = tx.group(name).sync.recovery
     if recovery is not None:
         tx.update_sync(name, recovery=replace(recovery, requests={}, rounds=0))
@@ -264,7 +281,7 @@ def settle(tx: Transaction, name: str) -> None:
     recovery = group.sync.recovery
     if recovery is None or not (recovery.from_backup or recovery.claims) or head_claims.believed_claimants(group):
         return
-    if recovery.from_backup and (not group.others or _unanswered(group)):
+    if recovery.from_backup and (not group.counterparts or _unanswered(group)):
         return
     if head_claims.claimants(group):
         return  # a single claimant
@@ -281,6 +298,6 @@ def _unanswered(group: Group) -> list[str]:
     reported = group.sync.recovery.claims.keys() & group.links.peers.keys()
     return [
         did
-        for did in group.others
+        for did in group.counterparts
         if did not in reported or group.links.peers[did].anti_entropy.view != group.view.checksum
     ]

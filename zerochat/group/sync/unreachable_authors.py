@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zerochat.group.backoff import Backoff
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event
-from zerochat.group.links import mediator_mail
+from zerochat.group.links import mediator_mail, neighbours
 from zerochat.group.state import Chain, Group, PullPurpose, PullRequest, UnreachableAuthor
 from zerochat.group.sync import pull_requests
 from zerochat.group.sync.relayed_events import (
@@ -56,7 +56,8 @@ def request(tx: Transaction, name: str) -> int:
             linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)] or candidates
             if linked:
                 target = linked[tx.context.random(1)[0] % len(linked)]
-                ranges = [(author, _request_after(group, author, target), _claimed_seq(group, author, target))]
+                upto = max(group.dcgka.early_end(author), _claimed_seq(group, author, target))
+                ranges = [(author, _request_after(group, author, target), upto)]
                 pull_requests.send(
                     tx, name, target, ranges, RUN_EVENTS_MAX, backwards=True, purpose=PullPurpose.UNREACHABLE_AUTHOR
                 )
@@ -70,8 +71,10 @@ def request(tx: Transaction, name: str) -> int:
 
 
 def sources(group: Group, author: str, search: UnreachableAuthor) -> list[str]:
-    """The members that claim more of this chain than their last answer covered, and than enough others answered for."""
-    claims = {did: _claimed_seq(group, author, did) for did in group.links.peers if did != author}
+    """The members that claim more of this chain than their last answer covered, and than enough others answered for. On
+    the ring any may have what we have but cannot open."""
+    here = group.dcgka.early_end(author)
+    claims = {did: max(here, _claimed_seq(group, author, did)) for did in group.links.peers if did != author}
     # Newer members need not have it.
     answered = [height for did, height in search.answered_upto.items() if not is_whole_chain_ours(group, did)]
     return [
@@ -90,7 +93,7 @@ def has_sources(group: Group, author: str) -> bool:
 def _claimed_seq(group: Group, author: str, member: str) -> int:
     """How far this member claims to have the valid part of the chain."""
     known = group.view.known(author)
-    acked = group.links.peers[member].acks.upto.get(author, 0)
+    acked = group.links.acked(member, author)
     return acked if known is None or known.until is None else min(acked, known.until)
 
 
@@ -114,8 +117,9 @@ def _begin_chain(tx: Transaction, name: str, member: str, author: str, events: S
     chain = tx.group(name).chain(author)
     if events[0].seq != chain.seq + 1:
         detached = chain.detached or chain.confirmed is not None
-        chain_start = Chain.relayed(events[0].seq - 1, detached=detached)
-        tx.update_log(name, chains={**tx.group(name).log.chains, author: chain_start})
+        since = events[0].seq - 1
+        chain_start = Chain.on_ring(since) if neighbours.is_ring(group) else Chain.relayed(since, detached=detached)
+        tx.update_chain(name, author, chain_start)
     for event in events:
         receiving.receive_relayed(tx, name, member, event)
     if tx.group(name).chain(author).seq < events[0].seq:
@@ -139,14 +143,18 @@ def receive(tx: Transaction, name: str, member: str, request: PullRequest, event
     else:
         group = tx.group(name)
         search = group.sync.unreachable_authors.get(author, UnreachableAuthor())
+        # On the ring others are asked as well: an empty answer of one that has claimed nothing says nothing.
+        is_claimed = _claimed_seq(group, author, member) >= upto or not neighbours.is_ring(group)
         answered = {did: upto for did, upto in search.answered_upto.items() if did in group.links.peers} | {
-            member: upto
+            member: upto if is_claimed else 0
         }
+        if relevant or is_claimed:
+            search = replace(search, tries=0, retry_at=tx.now)
         tx.update_sync(
             name,
             unreachable_authors={
                 **group.sync.unreachable_authors,
-                author: replace(search, answered_upto=answered, tries=0, retry_at=tx.now),
+                author: replace(search, answered_upto=answered),
             },
         )
     tx.set_timer(TimerKind.GAPS, name, RETRY_MS, if_unset=True)

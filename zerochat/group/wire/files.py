@@ -14,13 +14,14 @@ import msgspec
 
 from zerochat.group.event_log.event import Id
 from zerochat.group.files.hash_tree import PART_BYTES, PATH_MAX, parts_in
-from zerochat.group.wire.messages import PROTOCOL
+from zerochat.group.wire.messages import PROTOCOL, ContentKey
 from zerochat.limits import FILE_BYTES_MAX
 
 FILE_REQUEST = PROTOCOL + "file-request"
 FILE_PART = PROTOCOL + "file-part"
 FILE_UNAVAILABLE = PROTOCOL + "file-unavailable"
 FILES_AVAILABLE = PROTOCOL + "files-available"
+FILE_MESSAGES = frozenset({FILE_REQUEST, FILE_PART, FILE_UNAVAILABLE, FILES_AVAILABLE})
 
 REQUEST_PARTS_MAX = 16
 """Parts in one request: 352 KiB."""
@@ -36,6 +37,7 @@ class FileRequestBody(msgspec.Struct, frozen=True):
     file: Id
     first: _Number
     count: Annotated[int, msgspec.Meta(ge=1, le=REQUEST_PARTS_MAX)]
+    content_key: ContentKey = ""
 
 
 class FilePartBody(msgspec.Struct, frozen=True):

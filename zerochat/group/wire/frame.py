@@ -12,18 +12,15 @@ The shared keys come from the two DIDs of a relationship, and change with every 
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-
-from msgspec.structs import replace
 
 from zerochat.crypto.content_encryption import xc20p_open, xc20p_seal
-from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static
-from zerochat.didcomm.did import Identity, resolve
+from zerochat.crypto.primitives import sha256
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.inputs import StepContext
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.wire.padding import CONTENT_BYTES_MAX, decode_payload, encode_payload
+from zerochat.group.wire.pair_keys import confirmed, key_to, keys_from
 from zerochat.limits import MEMBERS_MAX
 
 VERSION = b"\x01"
@@ -31,23 +28,13 @@ NONCE_BYTES, KEY_BYTES, TAG_BYTES = 24, 32, 16
 SECTION_BYTES = KEY_BYTES + TAG_BYTES
 SECTIONS_MAX = min(2 * MEMBERS_MAX, 255)
 """Recipients of one frame; the count is one byte. Twice the members: former members may still have to acknowledge."""
+PURPOSE = "frame/1"
 _HEADER = len(VERSION) + NONCE_BYTES + 1
 
 
 def is_frame(envelope: bytes) -> bool:
     """Whether these bytes are a frame, not a DIDComm envelope, which is JSON."""
     return envelope[:1] == VERSION
-
-
-@lru_cache(maxsize=8192)
-def _section_key(secret: bytes, public: bytes, group: str, author: str, reader: str) -> bytes:
-    shared = x25519_static(secret, public)
-    return hkdf_sha256(shared, f"zerochat/frame/1\n{group}\n{author}\n{reader}".encode())
-
-
-@lru_cache(maxsize=8192)
-def _agreement_key(did: str) -> bytes:
-    return next(method.key.data for method in resolve(did).agreement if method.key.kind == "X25519")
 
 
 def seal_frame(plain: bytes, group: str, me: str, to: Sequence[Relationship], context: StepContext) -> bytes:
@@ -58,16 +45,12 @@ def seal_frame(plain: bytes, group: str, me: str, to: Sequence[Relationship], co
     head = VERSION + nonce + bytes([len(to)])
     body = b"".join(xc20p_seal(key, nonce, content, head))
     bound = head + sha256(body)
-    sections = [b"".join(xc20p_seal(_key_to(group, me, relationship), nonce, key, bound)) for relationship in to]
+    sections = [
+        b"".join(xc20p_seal(key_to(PURPOSE, group, me, relationship), nonce, key, bound)) for relationship in to
+    ]
     # The order must not identify recipients across frames.
     sections.sort()
     return head + b"".join(sections) + body
-
-
-def _key_to(group: str, me: str, relationship: Relationship) -> bytes:
-    return _section_key(
-        relationship.mine.agreement_secret, _agreement_key(relationship.theirs), group, me, relationship.member
-    )
 
 
 def open_frame(frame: bytes, group: str, me: str, sender: Relationship) -> tuple[bytes, Relationship]:
@@ -83,19 +66,12 @@ def open_frame(frame: bytes, group: str, me: str, sender: Relationship) -> tuple
         raise Malformed(why="a malformed frame")
     head, body = frame[:_HEADER], frame[start:]
     nonce, bound = frame[len(VERSION) : _HEADER - 1], head + sha256(body)
-    for own_identity in (sender.mine, sender.rotation.old) if sender.rotation else (sender.mine,):
-        key = _trial(frame, start, nonce, bound, _key_from(group, me, sender, own_identity))
+    for mine, pair_key in keys_from(PURPOSE, group, me, sender):
+        key = _trial(frame, start, nonce, bound, pair_key)
         if key is not None:
             content = decode_payload(xc20p_open(key, nonce, body[:-TAG_BYTES], body[-TAG_BYTES:], head))
-            if own_identity is sender.mine and not (sender.acknowledged and sender.rotation is None):
-                # It was addressed to our present DID, so the sender has that.
-                sender = replace(sender, acknowledged=True, rotation=None)
-            return content, sender
+            return content, confirmed(sender, mine)
     raise Unauthentic()
-
-
-def _key_from(group: str, me: str, sender: Relationship, own_identity: Identity) -> bytes:
-    return _section_key(own_identity.agreement_secret, _agreement_key(sender.theirs), group, sender.member, me)
 
 
 def _trial(frame: bytes, start: int, nonce: bytes, bound: bytes, key: bytes) -> bytes | None:

@@ -19,27 +19,36 @@ relationship, again until it is used; the join is that above, and the join reque
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from zerochat.didcomm.did import DID_CHARS_MAX
 from zerochat.didcomm.invitation import INVITATION_CHARS_MAX
 from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
 from zerochat.evidence.messages import ACK_BYTES, DATA_BYTES_MAX
 from zerochat.group.event_log.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
+from zerochat.group.key_agreement.wire import DIRECT_BYTES_MAX, EVENT_BYTES_MAX
 from zerochat.group.links.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.membership import CONTROL_MAX
 from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, RUNS_MAX, Run
-from zerochat.limits import MEMBERS_MAX
+from zerochat.group.wire.routed import ITEM_BYTES_MAX, ITEMS_MAX
+from zerochat.limits import LATEST_AUTHORS_MAX, MEMBERS_MAX, MEMBERS_MAX_BY_PATH
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
 EVENTS = PROTOCOL + "events"
 SIGNED = PROTOCOL + "signed"
+SEALED = PROTOCOL + "sealed"
+KEY_EVENTS = PROTOCOL + "key-events"
+CONTENT = PROTOCOL + "content"
+KEY_COMPLAINT = PROTOCOL + "key-complaint"
+ROUTED = PROTOCOL + "routed"
 STATUS = PROTOCOL + "status"
 SYNC = PROTOCOL + "sync"
+ACK_SETS = PROTOCOL + "ack-sets"
 JOIN_REQUEST = PROTOCOL + "join-request"
 JOIN_PENDING = PROTOCOL + "join-pending"
 WELCOME = PROTOCOL + "welcome"
@@ -62,6 +71,10 @@ HAVE_MAX = MEMBERS_MAX * 2
 HEADS_MAX = DEPS_MAX * 4
 RANGES_MAX = 64
 """Ranges in one history request."""
+ACK_SETS_MAX = 32
+"""Acknowledgement sets in one message."""
+ACK_SET_CHARS_MAX = (2 * max(MEMBERS_MAX_BY_PATH.values()) // 8 * 4 + 2) // 3
+"""Simultaneous joins may exceed the limit of members, as with `HAVE_MAX`."""
 PAGES_MAX = 8
 """Responses to one history request."""
 FORMER_MAX = 64
@@ -70,26 +83,55 @@ RECONCILE_BYTES_MAX = 48 * 1024
 """One message of a reconciliation, before base64."""
 
 STATEMENTS_MAX = 3
+KEY_EVENTS_MAX = 16
+"""Key events in one message."""
 
 _Statement = Annotated[str, msgspec.Meta(max_length=STATEMENT_BYTES_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
+ContentKey: TypeAlias = Annotated[str, msgspec.Meta(max_length=54)]
+"""The sender's content key and its number in 8 bytes, base64url; empty: its group has none (`links/content_keys.py`).
+"""
+Sent: TypeAlias = tuple[Id, _Count, _Count] | None
+"""Where keys heal: the sender's epoch, its messages in it, and the place up to which they and those before have its
+events. None: it has sent none."""
 _Uri = Annotated[str, msgspec.Meta(max_length=64)]
 _Did = Annotated[str, msgspec.Meta(max_length=DID_CHARS_MAX)]
 
 
-class EventsBody(msgspec.Struct, frozen=True):
-    """Some events, and the sender's acknowledgements."""
+AckSetFields: TypeAlias = tuple[_Count, _Count, Annotated[str, msgspec.Meta(max_length=ACK_SET_CHARS_MAX)]]
+"""An author's place in the sender's view, a position of its chain, and a bitmap of the members that have the chain up
+to there, by place, in base64url (`overlay/ack_sets.py`); empty: all."""
+
+
+class PositionsBody(msgspec.Struct, frozen=True):
+    """How far the sender has the members' chains: acknowledgements, and requests for what it lacks."""
 
     view: _Checksum
     """The sender's view."""
     have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
-    """How far the sender has each member's chain, in the order of the members' DIDs in that view."""
+    """Its positions in the members' chains, in the order of the members' DIDs in that view."""
+    have_from: _Count = 0
+    """At which member `have` begins; it goes round, where not all members fit."""
+    latest: Annotated[list[tuple[_Count, _Count]], msgspec.Meta(max_length=LATEST_AUTHORS_MAX)] = []
+    """Of the authors of the newest events, where `have` does not have all members: a member's place in the view, and
+    the sender's position."""
+
+
+class AckSetsBody(PositionsBody, frozen=True, kw_only=True):
+    """Which members the sender knows to have which chains, in a group on the ring (`sync/aggregation.py`)."""
+
+    group: Id
+    ack_sets: Annotated[list[AckSetFields], msgspec.Meta(max_length=ACK_SETS_MAX)]
+
+
+class EventsBody(PositionsBody, frozen=True, kw_only=True):
+    """Some events, and the sender's acknowledgements."""
+
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
     packed: str = ""
     """The runs as compressed JSON, in base64url."""
-    have_from: _Count = 0
-    """At which member `have` begins; it goes round, where the view has more members than fit."""
+    sent: Sent = None
 
 
 class SignedBody(msgspec.Struct, frozen=True):
@@ -97,6 +139,63 @@ class SignedBody(msgspec.Struct, frozen=True):
 
     message: Annotated[str, msgspec.Meta(max_length=DATA_BYTES_MAX * 4 // 3 + 2)]
     """base64url."""
+
+
+class SealedBody(msgspec.Struct, frozen=True):
+    """A message of the sender under its key ratchet, where it cannot travel as it is: over mediators."""
+
+    message: Annotated[str, msgspec.Meta(max_length=ENVELOPE_BYTES_MAX * 4 // 3 + 2)]
+    """base64url."""
+
+
+class KeyEventsBody(msgspec.Struct, frozen=True):
+    """Key events of the sender that the recipient has not acknowledged, in order."""
+
+    group: Id
+    events: Annotated[
+        list[
+            tuple[
+                Annotated[str, msgspec.Meta(max_length=EVENT_BYTES_MAX * 4 // 3 + 2)],
+                Annotated[str, msgspec.Meta(max_length=DIRECT_BYTES_MAX * 4 // 3 + 2)],
+            ]
+        ],
+        msgspec.Meta(min_length=1, max_length=KEY_EVENTS_MAX),
+    ]
+    """Each in base64url, with the recipient's direct message; empty: it has none."""
+    before: _Count
+    """The number of the event before the first one that the sender still keeps for the recipient; 0: there is none."""
+    content_key: ContentKey = ""
+
+
+class RoutedBody(msgspec.Struct, frozen=True):
+    """Items of any members on their way (`routed.py`)."""
+
+    group: Id
+    items: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=ITEM_BYTES_MAX * 4 // 3 + 2)]],
+        msgspec.Meta(min_length=1, max_length=ITEMS_MAX),
+    ]
+    """base64url."""
+
+
+class ContentBody(msgspec.Struct, frozen=True):
+    """Another message with content, sealed to the recipient's content key (`links/content_keys.py`)."""
+
+    key: Annotated[str, msgspec.Meta(min_length=11, max_length=11)]
+    """The id of the content key, base64url."""
+    sealed: str
+    """base64url."""
+
+
+class KeyComplaintBody(msgspec.Struct, frozen=True):
+    """Proof that an update of another member has brought the sender a different seed; all in base64url."""
+
+    group: Id
+    event: Annotated[str, msgspec.Meta(max_length=EVENT_BYTES_MAX * 4 // 3 + 2)]
+    direct: Annotated[str, msgspec.Meta(max_length=DIRECT_BYTES_MAX * 4 // 3 + 2)]
+    """The sender's direct message."""
+    key: Annotated[str, msgspec.Meta(max_length=64)]
+    """Its content key."""
 
 
 class RouteBody(msgspec.Struct, frozen=True):
@@ -119,25 +218,19 @@ class ReachBody(msgspec.Struct, frozen=True):
     mail: Annotated[list[RouteBody], msgspec.Meta(max_length=ROUTES_MAX)] = []
 
 
-class StatusBody(msgspec.Struct, frozen=True):
+class StatusBody(PositionsBody, frozen=True, kw_only=True):
     """A broadcast about the group: new membership events, and the sender's state. Idempotent."""
 
     group: Id
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)]
-    view: _Checksum
-    have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     reach: ReachBody | None = None
     """None: unchanged."""
-    have_from: _Count = 0
-    """At which member `have` begins; it goes round, where the view has more members than fit."""
 
 
-class SyncBody(msgspec.Struct, frozen=True):
-    """The sender's whole state for one recipient: acknowledgement and request in one."""
+class SyncBody(PositionsBody, frozen=True, kw_only=True):
+    """The sender's state for one recipient: acknowledgement and request in one."""
 
     group: Id
-    view: _Checksum
-    have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     start_seq: _Count
     """The sender's own chain begins, for the recipient, after this place."""
     acked: _Count
@@ -167,17 +260,28 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The sender's signed acknowledgement of the recipient's stream, base64url."""
     tlog_size: _Count = 0
     """The number of entries that the sender has of the tlog in force, if the group has one."""
-    have_from: _Count = 0
-    """At which member `have` begins; it goes round, where the view has more members than fit."""
-    head_digests: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
-    """The digests of the chain heads that `have` counts, two bytes each (`sync/chain_heads.py`)."""
+    head_digests: Annotated[str, msgspec.Meta(max_length=(HAVE_MAX + LATEST_AUTHORS_MAX) * 3)] = ""
+    """The digests of the chain heads at the positions in `have` and `latest`, two bytes each (`sync/chain_heads.py`).
+    """
     room_ms: _Count = 0
     """The sender stores no more of the recipient's events for so long, ms: the recipient's daily quota is used up."""
+    prekey: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The sender's one-time pre-key that begins its channel with the recipient, where keys heal (`group/dcgka/`)."""
+    prekey_used: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The recipient's pre-key with which the sender has begun that channel; empty: none."""
+    key_events: _Count = 0
+    """The number of the recipient's last key event that the sender has."""
+    keys_lost: bool = False
+    """The sender does not follow the recipient's key ratchet."""
     head: tuple[_Count, Id] | None = None
     """Place and id of the sender's own last event, for a recipient that may have what leads up to it from others."""
     unreachable: Annotated[list[_Count], msgspec.Meta(max_length=UNREACHABLE_MAX)] = []
     """The members that lack events of the sender's and that it cannot reach, by their places in its view
     (`sync/relay.py`)."""
+    content_key: ContentKey = ""
+    sent: Sent = None
+    ack_sets: Annotated[list[AckSetFields], msgspec.Meta(max_length=ACK_SETS_MAX)] = []
+    """On the ring: which members the sender knows to have which chains."""
 
 
 class EmbeddedMessage(msgspec.Struct, frozen=True):
@@ -208,6 +312,7 @@ class HistoryRequestBody(msgspec.Struct, frozen=True):
     """The newest first, in display order; else in the recipient's order of delivery."""
     pages: Annotated[int, msgspec.Meta(ge=1, le=PAGES_MAX)] = 1
     """With `backwards`: the most responses, each of which continues the one before without a new request."""
+    content_key: ContentKey = ""
 
 
 class HistoryResponseBody(msgspec.Struct, frozen=True):
