@@ -13,6 +13,7 @@ every notification and restart, and at random times.
     initial_groups      the groups that episodes start with
     history             whole histories with honest members
     byzantine           whole histories with malicious members (byzantine_world: their world and its invariants)
+    retention_histories groups whose content expires
     tlog_histories      groups with a transparency log and malicious witnesses
     actions             what the simulated users do
     fault_schedule      a world in which lines, machines, disks and clocks fail (failing_world: a simpler one)
@@ -26,12 +27,15 @@ every notification and restart, and at random times.
     fast_crypto         transparent packer and cached verification
     trace               notifications as sentences
     batch               many seeds in several processes; shrinking of scripts
+    overlay             dissemination among thousands of nodes that are not whole cores
+    large               one large group of real cores
 """
 
 from zerochat.sim.byzantine import play_byzantine
 from zerochat.sim.episode import play_episode
 from zerochat.sim.fast_crypto import TransparentPacker
 from zerochat.sim.history import play_history
+from zerochat.sim.retention_histories import play_retention
 from zerochat.sim.tlog_histories import play_accountable
 from zerochat.sim.world import EPOCH_MS, SIMULATED_PACKERS, Faults, Node, Violation, World
 
@@ -47,4 +51,5 @@ __all__ = [
     "play_byzantine",
     "play_episode",
     "play_history",
+    "play_retention",
 ]

@@ -1,4 +1,4 @@
-"""Actions of the simulated users: join, post, annotate, change names and roles, remove members, leave."""
+"""Actions of the simulated users: join, post, annotate, change names, roles and keys, remove members, leave."""
 
 import random
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from zerochat.group.inputs import (
     RotateDid,
     SendContent,
     SendPost,
+    UpgradeKeys,
 )
 from zerochat.group.key_modes import MODES
 from zerochat.group.membership import (
@@ -36,6 +37,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
+from zerochat.group.membership.upgrades import may_upgrade, target_of_upgrade
 from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
 from zerochat.group.notifications import JoinRequested, Notification, PrivateInvited
 from zerochat.group.settings import MESSAGES_MAX, KeyRotation
@@ -48,6 +50,12 @@ ANNOTATION_TYPES = 0.3
 """Probability of an annotation after each post."""
 ANNOUNCE_RATE = 0.05
 """Probability of a bot announcement after each post."""
+BURST_RATE, BURST_MAX = 0.2, 4
+"""Probability of more posts in the same batch, and their number at most."""
+UPGRADE_RATE = 0.02
+"""Probability of an upgrade of the keys in each round of a history."""
+UPGRADER_REMOVED_RATE = 0.25
+"""Probability that the member that upgrades the keys is removed concurrently."""
 ANNOTATED_MAX = 8
 """Annotations refer to one of this many latest posts."""
 ACCEPT_RATE = 0.8
@@ -167,7 +175,12 @@ class Users:
         if inside:
             self.posted += 1
             name = self.rng.choice(inside)
-            self._run(name, SendPost(self.world.group(name).id, text or f"word {self.posted} of {name}"))
+            lot = random.Random(f"burst {self.world.seed} {self.posted} {name}")
+            group, text = self.world.group(name), text or f"word {self.posted} of {name}"
+            # Only where the posts of a batch share a signature, so that all other histories stay as they are.
+            more = lot.randint(1, BURST_MAX) if group.mode.signs_events and lot.random() < BURST_RATE else 0
+            texts = [*(f"{text}, part {number}" for number in range(more)), text]
+            self.world.run_batch(name, [SendPost(group.id, each) for each in texts])
             lot = random.Random(f"remark {self.world.seed} {self.posted} {name}")
             if lot.random() < ANNOTATION_TYPES:
                 self.annotate(name, lot)
@@ -238,6 +251,10 @@ class Users:
     def remove_member(self, name: str) -> None:
         """The node, or every member where a quorum is needed, removes or votes to remove a member."""
         target = self.rng.choice([*self.world.group(name).others, ""])
+        self._remove(name, target)
+
+    def _remove(self, name: str, target: str) -> None:
+        """The node removes a member, or every member votes where a quorum is needed."""
         several = self.world.group(name).view.policy.remove == "quorum"
         for actor in self.active() if several else [name]:
             group = self.world.group(actor)
@@ -252,11 +269,25 @@ class Users:
             if actor != other and may_change_role(ours.view, ours.me, theirs.me, READER):
                 self._run(actor, ChangeRole(ours.id, theirs.me, READER))
                 self._run(other, SendPost(theirs.id, f"what {other} says of {actor}"))
-                for one in (other, *self.active()) if theirs.view.policy.remove == "quorum" else (other,):
-                    group = self.world.group(one)
-                    if may_vote(group.view, group.me, ours.me) or may_remove(group.view, group.me, ours.me):
-                        self._run(one, RemoveMember(group.id, ours.me))
+                self._remove(other, ours.me)
                 return
+
+    def upgrade(self, name: str, rng: random.Random) -> None:
+        """The node agrees to upgrade the keys, if it may; concurrently, others agree too, or remove it. Uses its own
+        random generator."""
+        others = [one for one in self.active() if one != name]
+        for actor in (name, *rng.sample(others, rng.randint(0, len(others)))):
+            group = self.world.group(actor)
+            if may_upgrade(group.view, group.me, target_of_upgrade(group.view)):
+                self._run(actor, UpgradeKeys(group.id))
+        if others and rng.random() < UPGRADER_REMOVED_RATE:
+            self._remove(rng.choice(others), self.world.group(name).me)
+
+    def upgrade_rarely(self, rng: random.Random) -> None:
+        """In few rounds of a history, a random member upgrades the keys. Uses its own random generator."""
+        inside = self.active() if rng.random() < UPGRADE_RATE else []
+        if inside:
+            self.upgrade(rng.choice(inside), rng)
 
     def leave(self, name: str) -> None:
         if len(self.active()) > 2:

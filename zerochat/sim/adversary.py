@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
@@ -44,7 +45,9 @@ from zerochat.group.inputs import (
     StepContext,
     TimerFired,
 )
+from zerochat.group.key_agreement.message_keys import known_epochs, receiving_key
 from zerochat.group.key_modes import MODES
+from zerochat.group.key_modes.dcgka import is_sealed, open_, place_of
 from zerochat.group.key_modes.sender_key import associated_data, is_signed, ratchet, seal_content
 from zerochat.group.links.contact import member_link, new_identity, sign_consent, sign_possession, transport_public
 from zerochat.group.links.relationship import Relationship, pack
@@ -52,7 +55,7 @@ from zerochat.group.membership import add_of, heads_of
 from zerochat.group.signed_streams.messages import body_of
 from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.event_runs import read_runs, runs_of, write_runs
+from zerochat.group.wire.event_runs import read_runs, runs_of, without_bytes, write_runs
 from zerochat.group.wire.messages import (
     EVENTS,
     HISTORY_RESPONSE,
@@ -346,7 +349,7 @@ class Adversary:
             "body": dict(body),
         }
         event = Event(**{**values, **fields})
-        return event.signed(group.seed) if event.is_control else event
+        return event.signed(group.seed) if event.is_control or group.mode.signs_events else event
 
     def commit(self, kind: str, body: Mapping[str, Any]) -> Event | None:
         """Append an event through our core. None if that is impossible."""
@@ -396,6 +399,9 @@ class Adversary:
         if is_signed(envelope):
             yield from self._decrypt_signed_posts(link, envelope)
             return
+        if is_sealed(envelope):
+            yield from self._decrypt_sealed_posts(link, envelope)
+            return
         for member, group, message in self._read(link, envelope):
             if message.type not in (EVENTS, STATUS):
                 continue
@@ -420,6 +426,20 @@ class Adversary:
                     found = list(read_runs(group.id, runs_of(body.runs, body.packed), member))
                     yield from ((member, event.id) for event in found if event.type == POST)
                     return
+
+    def _decrypt_sealed_posts(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
+        """The same for a message under keys that heal, after our removal: with the last known keys."""
+        for member, (group, _) in self.known.items():
+            if not self.removed or _link_of(group.id, group.me, member) != link:
+                continue
+            with suppress(RemoteError):
+                keys, now = group.dcgka.keys, self.world.now
+                if (place := place_of(envelope, known_epochs(keys, member))) is None:
+                    continue
+                _, key = receiving_key(keys, member, place.epoch, place.number, now)
+                body = msgspec.convert(without_bytes(open_(key, place, envelope, group.id, member)), EventsBody)
+                found = list(read_runs(group.id, runs_of(body.runs, body.packed), member))
+                yield from ((member, event.id) for event in found if event.type == POST)
 
     def decrypt_history_responses(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, list[Event]]]:
         """Member and events of a history response to us."""

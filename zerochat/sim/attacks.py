@@ -46,6 +46,7 @@ from zerochat.sim.forgeries import (
     AttackResult,
     active_group,
     activity_after_removal,
+    downgrade,
     foreign_contact,
     forged_add,
     forged_votes,
@@ -55,7 +56,9 @@ from zerochat.sim.forgeries import (
     send_to_some,
     sync_body,
     unauthorised_change,
+    unauthorised_upgrade,
 )
+from zerochat.sim.key_attacks import KEY_ATTACKS
 from zerochat.sim.relayed_attacks import (
     equivocating_crash,
     forged_history,
@@ -418,6 +421,8 @@ ATTACKS: Mapping[str, Attack] = dict(FLOOD_ATTACKS) | _named(
         impersonation,
         readmission,
         unauthorised_change,
+        unauthorised_upgrade,
+        downgrade,
         forged_votes,
         activity_after_removal,
         foreign_contact,
@@ -449,5 +454,6 @@ ATTACKS: Mapping[str, Attack] = dict(FLOOD_ATTACKS) | _named(
         request_flood,
         foreign_annotations,
         *EVIDENCE_ATTACKS,
+        *KEY_ATTACKS,
     ]
 )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,13 +19,15 @@ from zerochat.sim.episode import Action, make_script, play_episode
 from zerochat.sim.fault_schedule import FaultyWorld
 from zerochat.sim.history import play_history
 from zerochat.sim.initial_groups import build_world, initial_group_for
+from zerochat.sim.retention_histories import play_retention
 from zerochat.sim.tlog_histories import play_accountable
 from zerochat.sim.world import Faults, Violation, World
 
 CHUNK = 50
 """Episodes per task of a worker process: each takes some milliseconds."""
+T = TypeVar("T")
 Script: TypeAlias = tuple[Action, ...]
-Kind: TypeAlias = Literal["episodes", "histories", "byzantine", "accountable"]
+Kind: TypeAlias = Literal["episodes", "histories", "byzantine", "accountable", "retention"]
 
 
 class BatchPlan(Struct, frozen=True):
@@ -76,16 +78,23 @@ def _play(plan: BatchPlan, seed: int, tally: Tally, on_world: Callable[[World], 
             return play_byzantine(seed, faults=plan.faults, trace=plan.trace, tally=tally, on_world=on_world)
         case "accountable":
             return play_accountable(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
+        case "retention":
+            return play_retention(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
         case "histories":
             return play_history(seed, faults=plan.faults, trace=plan.trace, on_world=on_world)
 
 
 def run_all(plan: BatchPlan, seeds: Sequence[int], jobs: int) -> Iterator[SeedResult]:
     """The results of these seeds in order, run in `jobs` processes."""
-    if jobs == 1:
-        yield from map(partial(run_one, plan), seeds)
-        return
     chunk = max(1, min(CHUNK, len(seeds) // (4 * jobs))) if plan.kind == "episodes" else 1
+    return in_processes(partial(run_one, plan), seeds, jobs, chunk)
+
+
+def in_processes(run_seed: Callable[[int], T], seeds: Sequence[int], jobs: int, chunk: int = 1) -> Iterator[T]:
+    """The results of a function that can be pickled, in the order of the seeds, in `jobs` processes."""
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
     # Ctrl+C reaches every process of the terminal; only this one handles it and ends the others.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -93,7 +102,7 @@ def run_all(plan: BatchPlan, seeds: Sequence[int], jobs: int) -> Iterator[SeedRe
     finally:
         signal.signal(signal.SIGINT, before)
     with pool:
-        yield from pool.imap(partial(run_one, plan), seeds, chunk)
+        yield from pool.imap(run_seed, seeds, chunk)
 
 
 def _tune_gc() -> None:

@@ -89,6 +89,7 @@ class _History:
         self.honest_users, self.bad_users = Users(world, rng, world.honest), Users(world, rng, bad)
         self.isolation_rng = random.Random(f"history {world.seed}")
         self.failure_rng = random.Random(f"mishaps {world.seed}")
+        self.upgrade_rng = random.Random(f"upgrades {world.seed}")
         self.failure_rate = FAILURE_RATE if world.seed % FAILURES_EVERY == 1 else 0.0
         world.on_restart = self.honest_users.answer_pending_requests
         world.on_notification = lambda name, notification: self._users(name).on_notification(name, notification)
@@ -115,6 +116,7 @@ class _History:
             if self.actions_left and rng.random() < 0.3:
                 self.actions_left -= 1
                 self.honest_users.act()
+            (self.bad_users if self.upgrade_rng.random() < 0.3 else self.honest_users).upgrade_rarely(self.upgrade_rng)
             if rng.random() < 0.3:
                 adversary = rng.choice(self.bad)
                 world.attack(adversary, rng.choice(self.plans[adversary]))

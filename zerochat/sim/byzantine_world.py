@@ -30,6 +30,7 @@ from zerochat.sim.fast_crypto import TransparentPacker
 from zerochat.sim.forgeries import AttackResult
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.relayed_checks import check_authenticity, check_bounds, check_history_response, check_relayed
+from zerochat.sim.upgrade_checks import check_forms
 from zerochat.sim.world import Faults
 
 SILENT_MS_MAX = 150_000
@@ -352,8 +353,9 @@ class ByzantineWorld(FailingWorld):
                     if not blamed:
                         blamed = {load_event(record).author for record in join.conflict.records}
                     self._record_accusation(self.nodes[name], blamed, "evidence")
-        check_logs(self.seed, [self.nodes[name] for name in self.honest], self.authored)
+        check_logs(self.seed, [self.nodes[name] for name in self.honest], self.authored, insiders=True)
         check_annotations(self.seed, [self.nodes[name] for name in self.honest])
+        check_forms(self.seed, [self.nodes[name] for name in self.honest])
         for name in self.honest:
             self.check_node(name)
         self._check_relayed()

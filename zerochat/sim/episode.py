@@ -36,6 +36,8 @@ ROTATION_RATE = 0.1
 """Probability that a member rotates its DID towards another, perhaps both at once."""
 PRIVATE_RATE = 0.15
 """Probability that a member writes to another one in private, perhaps both at once."""
+UPGRADE_RATE = 0.1
+"""Probability that a member upgrades the keys, perhaps two at once."""
 YEAR_MS = 365 * 24 * 3_600_000
 RIGHT_MS_MAX = 8_000
 """A clock set while the process was stopped is corrected this long after the next start, at most."""
@@ -44,7 +46,7 @@ REBOOTS_MS = 240_000
 
 POST, ANNOTATE, ATTACH = "post", "annotate", "attach"
 RENAME, ROLE, REMOVE_MEMBER, LEAVE, JOIN, MUTUAL_REMOVAL = "rename", "role", "remove", "leave", "join", "mutual removal"
-ROTATE, PRIVATE = "rotate", "private"
+ROTATE, PRIVATE, UPGRADE = "rotate", "private", "upgrade"
 CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
 CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
 KILL, CRASH, FULL, CLOCK, CLOCK_OFF = "kill", "crash", "full", "clock", "clock off"
@@ -78,6 +80,7 @@ class Action(Struct, frozen=True):
             JOIN: f"{self.node} starts to join",
             MUTUAL_REMOVAL: f"{self.node} makes {self.peer} a reader while {self.peer} removes {self.node}",
             PRIVATE: f"{self.node} writes to {self.peer} in private",
+            UPGRADE: f"{self.node} upgrades the keys",
             ROTATE: f"{self.node} rotates its DID towards {self.peer}",
             CUT: f"the line between {self.node} and {self.peer} is cut {seconds}",
             CUT_ONE_WAY: f"the line from {self.node} to {self.peer} is cut one way {seconds}",
@@ -145,6 +148,12 @@ def make_script(seed: int, names: Sequence[str], outsider: str) -> tuple[Action,
         at_ms = apart.randint(0, ACTIVE_MS)
         pairs = ((who, to), (to, who), (who, to))[: apart.randint(1, 3)]
         acts += [Action(at_ms + apart.randint(0, 2_000), PRIVATE, one, other) for one, other in pairs]
+    apart = random.Random(f"upgrade {seed}")
+    if apart.random() < UPGRADE_RATE:
+        at_ms = apart.randint(0, ACTIVE_MS)
+        for who in apart.sample(names, apart.randint(1, 2)):
+            at_ms += apart.randint(0, 2_000)
+            acts.append(Action(at_ms, UPGRADE, who, seed=apart.getrandbits(32)))
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.node)))
 
 
@@ -223,6 +232,8 @@ def perform(world: FaultyWorld, people: Users, act: Action) -> None:
             people.leave(act.node)
         case "private" if act.peer in people.active():
             people.converse(act.node, act.peer)
+        case "upgrade":
+            people.upgrade(act.node, people.rng)
         case "rotate":
             people.rotate(act.node, act.peer)
         case "mutual removal" if act.peer in people.active() and not world.machines[act.peer].off:

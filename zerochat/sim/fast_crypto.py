@@ -9,11 +9,17 @@ from typing import ClassVar
 
 from zerochat.crypto import primitives
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
+from zerochat.didcomm.did import resolver
+from zerochat.didcomm.did.document import Document
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import Message, parse
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.event_log.event import load_event
+
+PAIRS_MAX = 65_536
+"""Cached keys and DID documents of some kilobytes each: more than 200 members have, who use a DID of their own for each
+other."""
 
 
 class TransparentPacker(JwePacker):
@@ -64,7 +70,7 @@ _parsed = lru_cache(maxsize=256)(parse)
 """Frames arrive twice, and adversaries decrypt them again; messages are immutable."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=PAIRS_MAX)
 def _public_of(secret: bytes) -> bytes:
     return public_of(SecretKey("X25519", secret)).data
 
@@ -91,17 +97,22 @@ event_of = lru_cache(RECORDS_MAX)(load_event)
 
 @contextmanager
 def cached_signatures() -> Iterator[None]:
-    """Cache successful signature verifications within the block.
+    """Cache successful signature verifications, and the documents of all members' DIDs, within the block.
 
     All members live in one process and verify the same signatures. The cache key is everything that a verification
     depends on; failures are not cached.
     """
-    before = primitives.open_signed
-    primitives.open_signed = _opened_before(before)
+    before, document = primitives.open_signed, resolver.common_document
+    primitives.open_signed, resolver.common_document = _opened_before(before), _document_before(document)
     try:
         yield
     finally:
-        primitives.open_signed = before
+        primitives.open_signed, resolver.common_document = before, document
+
+
+@lru_cache(1)
+def _document_before(read: Callable[[str], Document]) -> Callable[[str], Document]:
+    return lru_cache(PAIRS_MAX)(read)
 
 
 @lru_cache(1)

@@ -32,6 +32,7 @@ from zerochat.group.inputs import (
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.state.joins import ENDS
+from zerochat.sim.dial_index import DialIndex
 from zerochat.sim.file_store import FileEffect, file_of
 from zerochat.sim.invariants import main_groups
 from zerochat.sim.node import Node, Violation
@@ -132,7 +133,10 @@ class FaultyWorld(World):
         world.web = SimulatedWeb(world, faults.loss / 4, faults.delay_ms_max)
         world.nodes = {name: node.copy() for name, node in begun.nodes.items()}
         world._at = {node.server_key: node for node in world.nodes.values()}
-        world.posted_files = {}
+        world._dials = DialIndex()
+        for node in world.nodes.values():
+            world._dials.add_node(node)
+        world.posted_files, world._before_next = {}, {}
         world.lines, world.machines, world.fault_count = LineFaults(), {name: Machine() for name in world.nodes}, 0
         world.on_restart, world.check_deliveries = lambda name: None, True
         return world
@@ -287,6 +291,7 @@ class FaultyWorld(World):
         for one, other in pairs:
             if max(self.lines.cut.get((one, other), 0), self.lines.cut.get((other, one), 0)) <= self.now:
                 self.lines.broken.discard(frozenset((one, other)))
+        self._dials.retry()
         self.after(self.rng.randint(1, REDIAL_MS_MAX), self._connect_all)
 
     def reset(self, one: str, other: str) -> None:
@@ -300,6 +305,7 @@ class FaultyWorld(World):
     def heal(self, loss: float = 1.0) -> None:
         """End all faults and reconnect; packet loss remains, up to `loss`."""
         self.lines, self.faults = LineFaults(), replace(self.faults, loss=min(self.faults.loss, loss))
+        self._dials.retry()
         for name, machine in self.machines.items():
             machine.full, machine.slow_ms, machine.crash_seed = False, 0, None
             self.power_on(name)

@@ -9,9 +9,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto.encoding import b64url, did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.evidence.handshake import Request
-from zerochat.group.event_log.event import LABEL, Event
+from zerochat.group.event_log.event import ADD, LABEL, Event
+from zerochat.group.links.contact import Reach, new_identity, sign_consent, sign_possession, transport_public
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import heads_of
 from zerochat.group.membership.quota import AUTHOR_CONTROL_MAX
@@ -21,6 +24,7 @@ from zerochat.group.sync.negentropy import Items, initial_message
 from zerochat.group.wire.event_runs import RUN_EVENTS_MAX, write_runs
 from zerochat.group.wire.files import FILE_REQUEST, REQUEST_PARTS_MAX
 from zerochat.group.wire.messages import (
+    EVENTS,
     HISTORY_REQUEST,
     PAGES_MAX,
     RANGES_MAX,
@@ -30,7 +34,7 @@ from zerochat.group.wire.messages import (
 )
 
 SEQ_MAX = 2**53 - 1
-LABELS_EACH = 64
+LABELS_EACH, EVENTS_EACH = 64, 110
 """Membership events in one message."""
 ITEMS = 4_000
 """Posts that we pretend to have in a comparison."""
@@ -135,6 +139,41 @@ def retransmissions(by: Flooder) -> Messages:
         at += 1
         reach = {"pair": "", "queue": "", "at": at}
         yield SYNC, by.sync(gap=True, have=[0] * len(by.group.view.members), reach=reach)
+
+
+def sybils(by: Flooder, count: int, renames: int) -> Messages:
+    """Add so many members of our own, have each change its display name so many times, and stop."""
+    group, lamport = by.group, max(event.lamport for event in by.group.control.values())
+    heads = heads_of(group.control)
+    chain = group.log.chains.get(group.me, Chain())
+    ends, events = {group.me: (chain.seq, chain.head_id)}, list[Event]()
+    added: list[tuple[str, bytes]] = []
+
+    def sign(author: str, seed: bytes, kind: str, body: dict[str, Any]) -> None:
+        nonlocal heads
+        seq, last = ends.get(author, (0, ""))
+        place = lamport + len(events) + 1, by.now
+        event = Event(group.id, kind, author, seq + 1, last, heads, (), *place, body)
+        event = event.signed(seed)
+        ends[author], heads = (event.seq, event.id), (event.id,)
+        events.append(event)
+
+    for number in range(count):
+        seed, at = by.random(32), Endpoint("127.0.0.1", 9)
+        member = did_key(ed25519_public(seed))
+        contact = new_identity(by.random, Reach(by.random(32), at, at), group.profile.envelope)
+        said = member, f"sybil {number}", contact.did, "writer", transport_public(seed)
+        body: dict[str, Any] = dict(zip(("member", "label", "contact", "role", "transport"), said, strict=True))
+        body["possession"] = sign_possession(seed, group.id, member)
+        body["consent"] = sign_consent(seed, group.id, group.me, *said)
+        sign(group.me, group.seed, ADD, body)
+        added.append((member, seed))
+    for member, seed in added:
+        for number in range(renames):
+            sign(member, seed, LABEL, {"label": f"{member[-6:]} {number}"})
+    for first in range(0, len(events), EVENTS_EACH):
+        runs = write_runs(events[first : first + EVENTS_EACH])
+        yield EVENTS, {"group": group.id, "runs": runs, "view": "", "have": []}
 
 
 FLOODS: Mapping[str, Callable[[Flooder], Messages]] = {

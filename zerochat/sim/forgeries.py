@@ -7,19 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.group.event_log.event import ADD, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event
-from zerochat.group.inputs import RemoveMember
+from zerochat.group.event_log.event import ADD, LABEL, LEAVE, POST, REMOVE, ROLE, UPGRADE, VOTE, Event
+from zerochat.group.inputs import RemoveMember, UpgradeKeys
 from zerochat.group.membership import (
     add_of,
     heads_of,
+    log_of,
     may_change_role,
     may_remove,
     voters_for,
     votes_for,
 )
 from zerochat.group.membership.attestation import sign_heads
+from zerochat.group.membership.electorate import Electorate
+from zerochat.group.membership.upgrades import is_enough, may_upgrade, target_of_upgrade, upgraders
 from zerochat.group.membership.view import View
-from zerochat.group.membership.void_events import Electorate
 from zerochat.group.state import Chain, Group
 from zerochat.sim.adversary import Adversary
 
@@ -140,6 +142,37 @@ def unauthorised_change(adversary: Adversary) -> AttackResult | None:
     if may_change_role(group.view, group.me, target, role):
         return None
     return send_to_some(adversary, adversary.event(ROLE, {"member": target, "role": role, "after": 0}))
+
+
+def unauthorised_upgrade(adversary: Adversary) -> AttackResult | None:
+    """Upgrade the keys alone where it takes several members, or without the right to."""
+    group = active_group(adversary)
+    keys = target_of_upgrade(group.view) if group is not None else ""
+    if group is None or not keys:
+        return None
+    agreed = {group.me, *upgraders(group.control, group.view)}
+    parties = log_of(group.control).parties
+    if may_upgrade(group.view, group.me, keys) and is_enough(group.view, agreed, lambda all_: parties(all_, group.me)):
+        return None
+    return send_to_some(adversary, adversary.event(UPGRADE, {"keys": keys, "final": True}))
+
+
+def downgrade(adversary: Adversary) -> AttackResult | None:
+    """Upgrade the keys, where we may, then post without a signature."""
+    group = active_group(adversary)
+    if group is None or adversary.is_split:
+        return None
+    if may_upgrade(group.view, group.me, target_of_upgrade(group.view)):
+        adversary.world.run_command(adversary.name, UpgradeKeys(group.id))
+    group = active_group(adversary)
+    if group is None or group.keys == group.profile.keys:
+        return None
+    deps = adversary.rng.choice(((), heads_of(group.control)[:16]))
+    post = replace(adversary.event(POST, {"text": "I shall deny this"}, deps=deps), sig="")
+    victims = sample_victims(adversary)
+    for name in victims:
+        adversary.send_events_unsigned(name, post)
+    return AttackResult((post.id,)) if victims else None
 
 
 def forged_votes(adversary: Adversary) -> AttackResult | None:

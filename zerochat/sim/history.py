@@ -29,8 +29,8 @@ def play_history(
     trace: Callable[[str], None] | None = None,
     on_world: Callable[[World], None] | None = None,
 ) -> World:
-    """One whole history: members join while others post, change names and roles, remove members or leave; in the end
-    all members must agree.
+    """One whole history: members join while others post, change names, roles and keys, remove members or leave; in the
+    end all members must agree.
 
     `on_world` receives the world before the run. Returns the world; raises Violation.
     """
@@ -42,14 +42,13 @@ def play_history(
     world.set_rotation(random_rotation(f"{seed}"))
     _schedule_faults(world)
     rng, names = random.Random(f"people {seed}"), list(world.nodes)
-    lots = random.Random(f"looks {seed}")
+    lots, upgrades = random.Random(f"looks {seed}"), random.Random(f"upgrades {seed}")
     people = Users(world, rng, names)
     world.on_notification = people.on_notification
     policy = Policy() if seed % 3 == 0 else random_policy(rng)
     keys = list(MODES)[seed % 7 % len(MODES)]
-    world.run_command(
-        names[0], CreateGroup("sim", names[0], world.envelope, keys, policy, random_accountability(keys, f"{seed}"))
-    )
+    chosen = world.envelope, keys, policy, random_accountability(keys, f"{seed}")
+    world.run_command(names[0], CreateGroup("sim", names[0], *chosen))
     deeds = rng.randint(0, 6)
 
     def pass_time(most: int) -> None:
@@ -60,6 +59,7 @@ def play_history(
             if deeds and rng.random() < 0.4:
                 deeds -= 1
                 people.act()
+            people.upgrade_rarely(upgrades)
             world.run(for_ms=rng.randint(0, 300))
             world.check_node(lots.choice(names))
 

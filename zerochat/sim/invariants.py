@@ -8,10 +8,12 @@ from zerochat.group.membership import View, may_post, resolve_view
 from zerochat.group.notifications import Delivered, DifferenceFound, ForkDetected, TlogSplit, ViewDisagreement
 from zerochat.group.state import Group
 from zerochat.sim.annotation_checks import check_annotations
+from zerochat.sim.key_checks import missing_keys
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.node_checks import check_notified, check_state
 from zerochat.sim.private_checks import check_private, missing_conversations
 from zerochat.sim.stream_checks import check_streams, missing_signed_acks
+from zerochat.sim.upgrade_checks import check_forms, differing_keys
 
 
 def main_groups(node: Node) -> list[Group]:
@@ -142,6 +144,7 @@ class Checks:
         """What these members lack of each other, as sentences."""
         if len({self._announced_view(group) for group in active.values()}) > 1:
             yield "the views differ"
+        yield from differing_keys(active)
         owner = {group.me: name for name, group in active.items()}
         kept = {name: {row.id for row in self.nodes[name].log} for name in active}
         for name, group in active.items():
@@ -152,6 +155,7 @@ class Checks:
                     other = active[owner[member]].view
                     if post not in kept[owner[member]] and may_post(other, group.me, node.positions[post]):
                         yield f"{owner[member]} lacks a post of {name}"
+        yield from missing_keys(active, owner)
         yield from self._missing_posts_of_former(active, owner, kept)
 
     def _missing_posts_of_former(
@@ -184,6 +188,7 @@ class Checks:
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.authored)
         check_annotations(self.seed, list(self.nodes.values()))
+        check_forms(self.seed, list(self.nodes.values()))
         check_private(self.seed, self.nodes)
         for lack in missing_conversations(self.nodes, self.active_groups()):
             raise Violation(f"seed {self.seed}: {lack}")

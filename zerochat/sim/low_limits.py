@@ -11,14 +11,17 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from zerochat.group.event_log import delivery
 from zerochat.group.files import download
+from zerochat.group.joining import evidence
 from zerochat.group.links import outbox
 from zerochat.group.signed_streams import receiver
+from zerochat.group.state import chains
 from zerochat.group.sync import (
     acknowledgements,
     anti_entropy,
     backfill,
     fork_detection,
     history_requests,
+    positions,
     stale_profile,
 )
 from zerochat.group.wire import files, messages
@@ -34,11 +37,14 @@ LOW: Mapping[object, Mapping[str, int]] = {
     outbox: {"RETRANSMISSION_BYTES_MAX": 600},
     history_requests: {"RESPONSE_EVENTS_MAX": 3},
     backfill: {"PEERS_MAX": 2},
+    positions: {"WHOLE_MAX": 2, "PART_MAX": 1},
+    chains: {"LATEST_AUTHORS_MAX": 1},
     stale_profile: {"EVENTS_MAX": 3},
     fork_detection: {"LOOKUPS_MAX": 3},
     receiver: {"EARLY_MAX": 2},
     download: {"DOWNLOADS_MAX": 1, "UNSTORED_MAX": 1},
     files: {"REQUEST_PARTS_MAX": 1},
+    evidence: {"SLICE_WORK_US": 700},
     messages: {"RANGES_MAX": 2, "FORMER_MAX": 2, "WELCOME_BYTES_MAX": 2_000},
 }
 """The low limits, by the module that defines them."""

@@ -20,6 +20,7 @@ from zerochat.didcomm.protocols import (
     pickup,
     ping,
     problem,
+    relayed_post,
     routing,
     short_links,
 )
@@ -64,7 +65,9 @@ class SimulatedMediator:
         """Stored envelopes by recipient and parcel id."""
         self.links: dict[str, dict[str, bytes]] = {}
         """Sealed invitations by recipient and id."""
-        self.serves_links = True
+        self.serves_links = self.posts = True
+        self.requested: list[tuple[Session, str, Message]] = []
+        """Posts that recipients have requested: on which connection, and by which DID."""
         self._long: dict[str, str] = {}
         self._parcels = 0
         self.dropped = 0
@@ -164,6 +167,11 @@ class SimulatedMediator:
             return mediation.grant(message, self.did, self._random)
         if me not in self.waiting:
             return problem.problem("e.p.req", message, self._random)
+        if relayed_post.kind_of(message) == "post" and self.posts:
+            self.requested.append((session, sender, message))
+            return None
+        if relayed_post.kind_of(message) is not None:
+            return problem.problem("e.m.msg.unsupported", message, self._random)
         if (linked := short_links.kind_of(message)) is not None:
             return self._link(message, me, linked)
         match asked[1] if asked is not None else fetched:
@@ -183,6 +191,10 @@ class SimulatedMediator:
             case _:
                 return None
         return pickup.status(message, Waiting(len(self.waiting[me])), 0, self._random)
+
+    def posted(self, message: Message, sender: str, result: relayed_post.PostResult) -> bytes:
+        """The answer to a post that this recipient has requested."""
+        return self.encrypt(relayed_post.posted(message, result, self._random), sender)
 
     def _link(self, message: Message, me: str, kind: short_links.Kind) -> Message | None:
         if not self.serves_links:

@@ -9,6 +9,7 @@ from zerochat.sim.annotation_checks import check_current_message
 from zerochat.sim.fast_crypto import event_of
 from zerochat.sim.node import Node, Violation, round_trip
 from zerochat.sim.relayed_checks import check_agent
+from zerochat.sim.upgrade_checks import keys_kept
 
 ANNOTATION_TYPES = frozenset((EDIT, DELETE, REACT))
 
@@ -36,6 +37,8 @@ def check_monotonic(who: str, before: Agent, after: Agent) -> None:
             continue  # a member that returns has a new identity
         if not _extends(former, group):
             raise Violation(f"{who} goes back to an earlier state")
+        if not keys_kept(former, group):
+            raise Violation(f"{who} goes back from {former.keys} to {group.keys}")
 
 
 def _extends(former: Group, group: Group) -> bool:
@@ -45,7 +48,11 @@ def _extends(former: Group, group: Group) -> bool:
         return False
     if group.log.chains is former.log.chains:
         return True
-    return all(group.chain(author).seq >= chain.confirmed_seq for author, chain in former.log.chains.items())
+    now = group.log.chains
+    return all(
+        now.get(author) is chain or group.chain(author).seq >= chain.confirmed_seq
+        for author, chain in former.log.chains.items()
+    )
 
 
 def check_state(who: str, node: Node) -> None:

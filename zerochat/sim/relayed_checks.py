@@ -6,6 +6,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from zerochat.errors import RemoteError
 from zerochat.evidence.operator import PENDING_MAX as POSTED_MAX
 from zerochat.evidence.witness import ENTRIES_MAX
 from zerochat.group.effects import ConfirmEvents, Effect, StoreEvent
@@ -30,6 +31,7 @@ from zerochat.group.tlog.adoption import ENDED_MAX, TLOGS_MAX
 from zerochat.group.tlog.follower import WANTED_MAX
 from zerochat.group.tlog.pending_entries import CLOSES_MAX, PENDING_MAX
 from zerochat.group.wire.event_runs import RUN_BYTES_MAX, RUN_EVENTS_MAX
+from zerochat.sim.fast_crypto import event_of
 from zerochat.sim.node import Node, Violation
 
 AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, PEER_QUERIES_MAX, FAULTS_MAX, PROOFS_MAX, RECORDS_MAX
@@ -39,6 +41,15 @@ def was_reinstated(group: Group | None, kept: StoreEvent) -> bool:
     """Whether this event was excluded as a reader's post and may be relayed by anyone, since its hash is known."""
     known = group.sync.reinstated_posts.get(kept.author) if group is not None else None
     return known is not None and known.ids.get(kept.seq) == kept.id
+
+
+def _check_signed(who: str, effect: StoreEvent) -> None:
+    """Where authors sign their events, each stored one has its author's signature, from any bearer. Which ones an
+    upgraded group has without a signature, `upgrade_checks.py` checks."""
+    try:
+        event_of(effect.record).check_signature()
+    except RemoteError:
+        raise Violation(f"{who} accepts an unsigned event of {effect.author}") from None
 
 
 def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effect: Effect) -> None:
@@ -58,6 +69,11 @@ def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effec
     former = before.groups.get(effect.group)
     if author == group.me or former is None:
         return
+    is_unsigned = isinstance(effect, StoreEvent) and not event_of(effect.record).sig
+    if group.mode.signs_events and not (is_unsigned and not group.first_mode.signs_events):
+        if isinstance(effect, StoreEvent):
+            _check_signed(who, effect)
+        return
     if isinstance(effect, StoreEvent) and was_reinstated(former, effect) and is_confirmed(former, author, effect.seq):
         return  # authenticity is checked at the end (`check_relayed`)
     if isinstance(effect, StoreEvent) and effect.relayed_by:
@@ -66,15 +82,19 @@ def check_authenticity(who: str, node: Node, input_: Input, before: Agent, effec
         if not any(one == author and after < effect.seq <= upto for one, after, upto in wanted):
             raise Violation(f"{who} accepts events of {author} that it did not request")
         return
-    past = former.chain(author).backfill
+    # After an upgrade, a signed event of the same response may be the one whose hash anchors the earlier ones.
+    pasts = former.chain(author).backfill, group.chain(author).backfill if group.mode.signs_events else None
     told = isinstance(input_, Received) and input_.link == member_link(group.id, group.me, author)
-    anchored = isinstance(effect, StoreEvent) and effect.history and past is not None and past.anchored
+    anchored = (
+        isinstance(effect, StoreEvent) and effect.history and any(past is not None and past.anchored for past in pasts)
+    )
     seq = effect.upto if isinstance(effect, ConfirmEvents) else effect.seq
     hashed = any(one.author == author and one.upto >= seq for one in node.signed)
     signed = (hashed and former.tlogs.by_name != {}) or any(
         event.author == author and event.seq >= seq for event in group.control.values()
     )
-    if not (told or anchored or signed or author in former.log.reorder_buffers):
+    waits = author in former.log.reorder_buffers or author in former.dcgka.early  # authenticated when it came
+    if not (told or anchored or signed or waits):
         raise Violation(f"{who} accepts unauthenticated events of {author}")
 
 
@@ -132,7 +152,7 @@ def check_bounds(who: str, group: Group) -> None:
             group.log.chains,
             group.links.relationships,
         ),
-        *(peer.acks.upto for peer in group.links.peers.values()),
+        group.links.numbers,
     ]
     if group.sync.recovery is not None:
         found += [

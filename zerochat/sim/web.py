@@ -10,6 +10,8 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
 
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import relayed_post
 from zerochat.group.effects import CloseWebSocket, OpenWebSocket, WebPost, WebReply
 from zerochat.group.inputs import Input, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
 from zerochat.sim.mediator import Session, SimulatedMediator
@@ -180,10 +182,28 @@ class SimulatedWeb:
     def _deliver(self, mediator: SimulatedMediator, envelope: bytes, session: Session) -> list[bytes]:
         """Deliver an envelope to a mediator; it forwards at once. Returns the answers."""
         answers, further = mediator.receive(envelope, session)
+        requested, mediator.requested = mediator.requested, []
+        for request in requested:
+            self._relay(mediator, *request)
         for target, inner in further:
             self._forward(target, inner)
         self.push(mediator)
         return answers
+
+    def _relay(self, mediator: SimulatedMediator, session: Session, sender: str, message: Message) -> None:
+        """Make a post for a recipient, and answer on its connection with the result."""
+        wanted = relayed_post.read_post(message)
+
+        def arrive() -> None:
+            target = self._at(wanted.uri)
+            is_there = target is not None and target.up and self._world.rng.random() >= self._loss
+            answers = self._deliver(target, wanted.envelope, Session()) if target is not None and is_there else []
+            result = relayed_post.PostResult("" if is_there else "unreachable", answers[0] if answers else b"")
+            for socket in self.sockets.values():
+                if socket.session is session:
+                    self._down(socket, mediator.posted(message, sender, result))
+
+        self._world.after(self._delay_ms(), arrive)
 
     def _forward(self, target: SimulatedMediator, envelope: bytes) -> None:
         """Forward between mediators, retrying until it arrives."""

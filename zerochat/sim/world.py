@@ -4,7 +4,6 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,6 +67,8 @@ from zerochat.group.notifications import (
 )
 from zerochat.group.settings import KeyRotation
 from zerochat.group.state import Agent
+from zerochat.group.transaction import Transaction
+from zerochat.sim.dial_index import DialIndex, public_of
 from zerochat.sim.fast_crypto import TransparentPacker
 from zerochat.sim.file_store import FileEffect
 from zerochat.sim.invariants import Checks
@@ -76,6 +77,7 @@ from zerochat.sim.node import Node, Violation, round_trip
 from zerochat.sim.node_checks import check_monotonic
 from zerochat.sim.relayed_checks import was_reinstated
 from zerochat.sim.trace import describe, node_names
+from zerochat.sim.upgrade_checks import check_own_form
 from zerochat.sim.web import SimulatedWeb
 
 __all__ = ["EPOCH_MS", "SIMULATED_PACKERS", "Faults", "Node", "Violation", "World"]
@@ -83,9 +85,6 @@ __all__ = ["EPOCH_MS", "SIMULATED_PACKERS", "Faults", "Node", "Violation", "Worl
 EPOCH_MS = 1_750_000_000_000
 """Start time of every simulated world, UTC, milliseconds."""
 
-
-_public_of = lru_cache(4096)(x25519_public)
-"""Called for every frame."""
 
 _BATCH_ENDED = BatchEnded()
 _ACCUSATION_TYPES = frozenset((ForkDetected, ViewDisagreement, DifferenceFound, TlogSplit))
@@ -127,6 +126,8 @@ class World(Checks):
         self.on_notification: Callable[[str, Notification], None] | None = None
         """Receives every notification to a node's clients."""
         self.authored = set()
+        self._before_next: dict[str, tuple[Input, ...]] = {}
+        """Inputs that share a batch with the node's next one."""
         self.now = self.began = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
@@ -148,6 +149,7 @@ class World(Checks):
         self.nodes: dict[str, Node] = {}
         self._at: dict[bytes, Node] = {}
         """Nodes by the key of their sockets."""
+        self._dials = DialIndex()
         for _ in range(members):
             name = self.add_node(behind or {}).name
             self.start(name)
@@ -160,6 +162,7 @@ class World(Checks):
         server_key = x25519_public(self.rng.randbytes(32))
         node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
         self.nodes[name] = self._at[server_key] = node
+        self._dials.add_node(node)
         node.hidden = name in behind
         return node
 
@@ -169,7 +172,14 @@ class World(Checks):
         reach = node.address, node.queue_address, node.server_key
         self.process(
             name,
-            Started(*reach, outbound_only=node.hidden, restored=restored, rebooted=anew, key_rotation=self.rotation),
+            Started(
+                *reach,
+                outbound_only=node.hidden,
+                restored=restored,
+                rebooted=anew,
+                key_rotation=self.rotation,
+                mediated_only=node.mediated_only,
+            ),
         )
 
     def set_rotation(self, rotation: KeyRotation) -> None:
@@ -188,6 +198,7 @@ class World(Checks):
         node = self.nodes[name]
         for link in list(node.connected):
             del node.connected[link]
+            self._dials.disconnected(node, link)
         for other in self.nodes.values():
             for link in [link for link, end in other.connected.items() if end == name]:
                 self._disconnect(other, link)
@@ -224,16 +235,31 @@ class World(Checks):
         self.process(name, CommandInput(self._ticket, command))
         return self.nodes[name].answers.pop(self._ticket)
 
+    def run_batch(self, name: str, commands: Sequence[Command]) -> Effect:
+        """Run commands in one batch. Returns the last one's result or failure."""
+        self._before_next[name] = tuple(CommandInput(0, command) for command in commands[:-1])
+        try:
+            return self.run_command(name, commands[-1])
+        finally:
+            self._before_next.pop(name, None)
+
     def process(self, name: str, input_: Input) -> None:
         """One step of one core with this input, and its effects."""
         node = self.nodes[name]
         for effect in self._step(node, input_):
             self._perform(node, effect)
 
+    def apply(self, name: str, tx: Transaction) -> None:
+        """Take over the state and the effects of a transaction that was made outside a step of this node."""
+        node = self.nodes[name]
+        node.agent = tx.agent
+        for effect in tx.effects:
+            self._perform(node, effect)
+
     def _step(self, node: Node, input_: Input) -> list[Effect]:
         """The effects of a step; updates the node's state."""
         context, former, effects = StepContext(self._clock(node), self.rng.randbytes), node.agent, []
-        for heard in (input_, _BATCH_ENDED):
+        for heard in (*self._before_next.pop(node.name, ()), input_, _BATCH_ENDED):
             try:
                 node.agent, said = step(node.agent, heard, context, SIMULATED_PACKERS)
             except Exception as error:
@@ -249,6 +275,8 @@ class World(Checks):
                 seq = before[effect.group].seq if effect.group in before else 0
                 if group.me == effect.author and seq < effect.seq <= group.seq:
                     self.authored.add(effect.id)
+                    if type(input_) is CommandInput:  # else recovered: it may come from before the upgrade
+                        check_own_form(f"seed {self.seed}: {node.name}", before.get(effect.group), effect)
                 if was_reinstated(before.get(effect.group), effect):
                     if any(row.id == effect.id for row in node.log):
                         raise Violation(f"seed {self.seed}: {node.name} stores a reinstated post twice")
@@ -285,6 +313,8 @@ class World(Checks):
                     continue  # rescheduled since
                 del node.timers[what]
                 what = TimerFired(what)
+            elif isinstance(what, LinkUp) and what.link not in node.connected:
+                continue  # closed since
             self.process(name, what)
         self.now = end
         return until is None or until()
@@ -345,16 +375,16 @@ class World(Checks):
         match effect:
             case AllowClient():
                 node.allowed_clients[effect.client_key] = effect
-                self._connect_all()
+                self._dials.allow(node, effect)
+                self._connect_unsettled()
             case RevokeClient(client_key):
                 node.allowed_clients.pop(client_key, None)
-                for other in self.nodes.values():
-                    for link, dial in list(other.dialled.items()):
-                        if _public_of(dial.client_secret) == client_key and dial.pair == node.address:
-                            self._disconnect(other, link)
+                for other, link in self._dials.of_client(client_key, node.address):
+                    self._disconnect(other, link)
             case Dial():
+                self._dials.add(node, effect)
                 node.dialled[effect.link] = effect
-                self._connect_all()
+                self._connect_unsettled()
             case Disconnect(link):
                 self._disconnect(node, link)
                 node.dialled.pop(link, None)
@@ -406,26 +436,33 @@ class World(Checks):
         other = self._at.get(dial.server_key) if dial is not None else None
         if dial is None or other is None or other.address != dial.pair:
             return None
-        admit = other.allowed_clients.get(_public_of(dial.client_secret))
+        admit = other.allowed_clients.get(public_of(dial.client_secret))
         return (other, admit) if admit else None
 
     def _connect_all(self) -> None:
-        for node in self.nodes.values():
-            for link in node.dialled:
-                ends = self._ends(node, link)
-                if ends is None:
-                    continue
-                other, admit = ends
-                if link not in node.connected:
-                    node.connected[link] = other.name
-                    self._later(self.rng.randint(2, 50), node.name, LinkUp(link))
-                if admit.link not in other.connected:
-                    other.connected[admit.link] = node.name
-                    self._later(self.rng.randint(2, 50), other.name, LinkUp(admit.link))
+        """Connect all dials that may succeed now, whatever has changed."""
+        self._dials.retry()
+        self._connect_unsettled()
+
+    def _connect_unsettled(self) -> None:
+        for node, link in self._dials.unsettled():
+            ends = self._ends(node, link)
+            if ends is None:
+                self._dials.refuse(node, link)
+                continue
+            other, admit = ends
+            if link not in node.connected:
+                node.connected[link] = other.name
+                self._later(self.rng.randint(2, 50), node.name, LinkUp(link))
+            if admit.link not in other.connected:
+                other.connected[admit.link] = node.name
+                self._later(self.rng.randint(2, 50), other.name, LinkUp(admit.link))
+            self._dials.settle(node, link)
 
     def _disconnect(self, node: Node, link: bytes) -> None:
         other = node.connected.pop(link, None)
         if other is not None:
+            self._dials.disconnected(node, link)
             self._later(1, node.name, LinkDown(link))
 
     def _dispatch(self, node: Node, link: bytes, envelope: bytes) -> None:
@@ -435,22 +472,19 @@ class World(Checks):
             other, admit = ends
             self._frame(other.name, Received(admit.link, envelope, node.name.encode() + b" " + link))
             return
-        for other in self.nodes.values():  # the connection that the peer dialled
-            for theirs in other.dialled:
-                back = self._ends(other, theirs)
-                if back is not None and back[0] is node and back[1].link == link:
-                    self._frame(other.name, Received(theirs, envelope, host=node.server_key))
-                    return
+        for other, theirs in self._dials.over(node, link):  # the connection that the peer dialled
+            back = self._ends(other, theirs)
+            if back is not None and back[0] is node and back[1].link == link:
+                self._frame(other.name, Received(theirs, envelope, host=node.server_key))
+                return
 
     def _publish(self, node: Node, published: Publish) -> None:
         queue, heard = published.queue, set()
-        for other in self.nodes.values():
-            for link, dial in other.dialled.items():
-                ends = self._ends(other, link)
-                wanted = queue in dial.queues and dial.queue_at == node.queue_address
-                if wanted and ends is not None and ends[0] is node and queue in ends[1].queues:
-                    heard.add(ends[1].link)
-                    self._frame(other.name, Received(link, published.envelope, host=node.server_key))
+        for other, link in self._dials.subscribers(queue, node.queue_address):
+            ends = self._ends(other, link)
+            if ends is not None and ends[0] is node and queue in ends[1].queues:
+                heard.add(ends[1].link)
+                self._frame(other.name, Received(link, published.envelope, host=node.server_key))
         for link in published.links:
             if link not in heard:
                 self._dispatch(node, link, published.envelope)

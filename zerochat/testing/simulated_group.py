@@ -362,7 +362,7 @@ def initial_world(nicks: tuple[str, ...], name: str, roles: RoleRule) -> World:
     world = World(0, len(nicks), faults, TransparentPacker.name)
     first, *others = world.nodes
     policy = Policy.default(roles)
-    world.run_command(first, CreateGroup(name, nicks[0], TransparentPacker.name, "pairwise-multi", policy))
+    world.run_command(first, CreateGroup(name, nicks[0], TransparentPacker.name, policy=policy))
     for node, nick in zip(others, nicks[1:], strict=True):
         made = world.run_command(first, CreateInvitation(world.group(first).id, 86_400, 1))
         assert isinstance(made, CommandDone) and isinstance(made.result, InvitationCreated)

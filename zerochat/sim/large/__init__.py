@@ -1,0 +1,7 @@
+"""Large groups of real cores in one process.
+
+founding    a group of many members at once, without a join for each
+large_world partitions, and what the network carries
+scenario    traffic, faults, churn, then calm
+large_run   one seed, its figures and its bounds
+"""
