@@ -9,9 +9,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import Call, ControlServer, Interest
@@ -27,10 +28,12 @@ from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.bans import HASTY, strike_weight
 from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Transport
 from zerochat.agent.service.crash_log import contained
-from zerochat.agent.service.hooks import ON_MENTION, ON_MESSAGE, Hooks
+from zerochat.agent.service.hook_feed import HookFeed
 from zerochat.agent.settings.reader import Settings
 from zerochat.agent.settings.reload import read_changes, with_core_rules
+from zerochat.agent.settings.values import ALWAYS
 from zerochat.agent.storage.erasure import Eraser
+from zerochat.agent.storage.erasure_key import ErasureKeyTimer
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import Journal
@@ -41,7 +44,7 @@ from zerochat.agent.views.attention import Attention
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import InternalFault, LocalError
-from zerochat.group.effects import CommandFailed, Effect, JournalEffect, SetTimer
+from zerochat.group.effects import CommandFailed, Effect, JournalEffect, Rejected, SetTimer
 from zerochat.group.engine import step
 from zerochat.group.inputs import (
     BatchEnded,
@@ -49,14 +52,16 @@ from zerochat.group.inputs import (
     CommandInput,
     Input,
     IoInput,
+    MediatedOnly,
     Received,
     Started,
     StepContext,
     TimerFired,
     WebReceived,
 )
+from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Agent
-from zerochat.group.sync.acknowledgements import is_behind
+from zerochat.group.sync.acknowledgements import has_unacknowledged, is_ack_timer
 from zerochat.group.timer_kinds import TimerKind
 
 DISPUTE_REVIEW_S: Final = 2.0
@@ -87,12 +92,13 @@ class AgentLoop:
     transport: Transport
     web: WebAdapter
     files: FileWorker
-    hooks: Hooks
+    hooks: HookFeed
     server: ControlServer
     handlers: RequestHandlers
     disputes: DisputeMonitor
     integrity: IntegrityScan
     eraser: Eraser
+    erasure_key: ErasureKeyTimer
     recording: Recording
     executor: EffectExecutor
     attention: Attention
@@ -103,7 +109,6 @@ class AgentLoop:
     queue: Endpoint
     restored: bool
     """The profile was restored from a backup, and the core does not know yet."""
-    with_hooks: bool = False
     unused_s: float | None = None
     """End after this time without a client; None: never."""
     deferred: DeferredConnectivity = field(default_factory=DeferredConnectivity)
@@ -114,11 +119,11 @@ class AgentLoop:
     _poll_faults: int = 0
     """Consecutive polls that have failed."""
     _watched: dict[int, Interest] = field(default_factory=dict)
-    _hooks_seq: int = 0
-    """The local seq up to which the hooks have run."""
     _review_at: float = 0.0
     _erase_at: float | None = None
     """When the next slice of an erasure is due, on the monotonic clock; None: nothing is to be erased."""
+    _renew_at: float | None = None
+    """The same of the erasure key."""
     _used_at: float = field(default_factory=time.monotonic)
 
     def run(self, first: list[Input]) -> None:
@@ -133,12 +138,14 @@ class AgentLoop:
             if self.control.reload.is_set():
                 self._reload()
             with contained(self.log, "running hooks"):
-                self._run_hooks()
+                self.hooks.run(self.agent)
             self._review_disputes()
             with contained(self.log, "checking the journal"):
                 self.integrity.run_if_due()
             with contained(self.log, "erasing expired content"):
                 self._erase_at = self.eraser.run_if_due()
+            with contained(self.log, "erasing used keys"):
+                self._renew_at = self.erasure_key.run_if_due()
         if self.control.drain.is_set():
             self._drain()
         else:
@@ -164,7 +171,7 @@ class AgentLoop:
         """Sleep until there is something to do. Queues the inputs that are there then; returns those that precede all
         others."""
         self.control.heartbeat = time.monotonic()
-        fed, deadlines = False, [self.timers.next_deadline, self._erase_at]
+        fed, deadlines = False, [self.timers.next_deadline, self._erase_at, self._renew_at]
         with contained(self.log, "feeding subscribers"):
             fed = self.handlers.feed(self.agent)
         with contained(self.log, "reviewing requests"):
@@ -276,6 +283,11 @@ class AgentLoop:
             inputs.append(each)
             effects += step_once(each)
         effects += step_once(BatchEnded())
+        if self._may_wait(inputs, effects):
+            self.executor.execute(effects, self.agent)
+            self.recording.committed()
+            self.web.acknowledge(inputs, kept=True)
+            return
         stored = [effect for effect in effects if isinstance(effect, JournalEffect)]
         clock_changed = any(isinstance(each, Started | ClockSet) for each in inputs)
         meta = {"clock": self.clock.mark} if clock_changed else None
@@ -301,6 +313,12 @@ class AgentLoop:
         self.executor.execute(effects, self.agent)
         self.recording.committed()
         self.web.acknowledge(inputs, kept=True)
+
+    def _may_wait(self, inputs: list[Input], effects: list[Effect]) -> bool:
+        """Whether a batch needs no commit of its own: every input was rejected, and only rate limits have changed,
+        which the next commit writes. Otherwise each refused envelope would cost its recipient an `fsync`."""
+        rejected = len(effects) == len(inputs) and all(isinstance(one, Rejected) for one in effects)
+        return rejected and bool(inputs) and not self.handlers.subscriptions.pending
 
     def _turn(self, first: list[Input]) -> Iterator[Input]:
         """The inputs of one batch; the processor time that the caller takes for each is charged to its source.
@@ -385,6 +403,8 @@ class AgentLoop:
                 self.clock.undo_step(each.by_ms)
             elif isinstance(each, Connectivity):
                 self.deferred.put(each)
+            elif isinstance(each, MediatedOnly):
+                self.executor.pending.append(each)
 
     def _forget_restore(self) -> None:
         """The core knows of the restore now. Where this cannot be written, the next start reports it again."""
@@ -395,22 +415,6 @@ class AgentLoop:
             self.log.error("cannot write %s: %s", RESTORED_AT, error.code)
 
     # --- periodic work ----------------------------------------------------------------------------------------------
-
-    def _run_hooks(self) -> None:
-        """Run the hooks for the events since the last run."""
-        if not self.hooks.wanted:
-            return
-        with suppress(LocalError):  # the status reports it
-            self._hooks_seq, events = self.handlers.events_since(self.agent, self._hooks_seq)
-            if events:
-                self.hooks.hear(events, {group.id: group.me for group in self.agent.groups.values()})
-
-    def set_hooks(self) -> None:
-        """Apply the settings of hooks. Hooks that start do not run for earlier events."""
-        programs = {ON_MESSAGE: self.settings.on_message, ON_MENTION: self.settings.on_mention}
-        if not self.hooks.wanted:
-            self._hooks_seq = self.journal.last_seq()
-        self.hooks.set(programs if self.with_hooks else {}, float(self.settings.timeout))
 
     def _review_disputes(self) -> None:
         """Review disputes when idle, and every `DISPUTE_REVIEW_S`: a false accuser must not delay our defence past its
@@ -430,10 +434,17 @@ class AgentLoop:
         self.control.reloaded.append(result)
         if settings is None:
             return
+        if settings.hidden == ALWAYS and not self.agent.mediated_only:
+            self.transport.stop_listening()
+            self.web.seclude()
+            self.agent = replace(self.agent, mediated_only=True)  # nothing leaves otherwise, whatever fails below
+            self._process([MediatedOnly()])
         self.apply(settings)
-        self.set_hooks()
+        self.hooks.set(settings)
         self.recording.reload(self.agent, self.control.heartbeat)
-        self.agent = with_core_rules(self.agent, settings)
+        keep_ms, self.agent = self.agent.keep_ms, with_core_rules(self.agent, settings)
+        if self.agent.keep_ms != keep_ms:
+            self.handlers.notify([ViewChanged(name) for name in self.agent.groups], self.agent)
         self.executor.pending.append(TimerFired(f"{TimerKind.RETENTION} "))
 
     def apply(self, settings: Settings) -> None:
@@ -452,9 +463,9 @@ class AgentLoop:
         self.log.info("stopping, within %d s", limit_s)
         self.handlers.begin_shutdown(limit_s, self.agent)
         while not self.control.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
-            self._process([TimerFired(name) for name in self.timers.pop_matching(_is_ack_timer)])
+            self._process([TimerFired(name) for name in self.timers.pop_matching(is_ack_timer)])
             if not (
-                _has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._suspects or self._queue
+                has_unacknowledged(self.agent) or self.web.busy or self.executor.busy or self._suspects or self._queue
             ):
                 break
             self._process(self._wait(int(left_s * 1000) + 1))
@@ -463,23 +474,3 @@ class AgentLoop:
         self.handlers.review(self.agent)  # the last batch may have answered a waiting request
         self.handlers.feed(self.agent)
         self.handlers.refuse_pending(self.agent)
-
-
-def _is_ack_timer(timer: str) -> bool:
-    """Whether this timer delays an acknowledgement (`group/sync/acknowledgements.py`)."""
-    return timer.startswith("acknowledge ")
-
-
-def _has_unacknowledged(agent: Agent) -> bool:
-    """Whether a connected peer has not acknowledged all our events, or we owe an acknowledgement. Offline peers get
-    theirs after the next start."""
-    for group in agent.groups.values():
-        if group.state == "left":
-            continue
-        if group.sync.acks_due:
-            return True
-        for member in group.view.members:
-            peer = group.links.peers.get(member)
-            if peer is not None and peer.link in agent.links_up and is_behind(group, member):
-                return True
-    return False

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.api.request_handlers import RequestHandlers
 from zerochat.agent.api.server import ControlServer
@@ -27,11 +28,14 @@ from zerochat.agent.network.addresses import (
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.transport import Transport
 from zerochat.agent.service import memory_protection
+from zerochat.agent.service.hook_feed import HookFeed
 from zerochat.agent.service.hooks import Hooks
 from zerochat.agent.settings.reader import Settings, load_settings
 from zerochat.agent.settings.reload import core_rules
+from zerochat.agent.settings.values import ALWAYS, Hidden
 from zerochat.agent.status import StatusReport
 from zerochat.agent.storage.erasure import Eraser
+from zerochat.agent.storage.erasure_key import ErasureKeyTimer
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.integrity_scan import IntegrityScan
 from zerochat.agent.storage.journal import Journal
@@ -51,6 +55,7 @@ FILES_SECRET: Final = "files_secret"  # noqa: S105  # its name
 """In the journal's meta table: the 32 bytes from which the keys of all files are derived."""
 PORTS: Final = ("pair_port", "queue_port")
 """In the journal's meta table: the ports that the system chose at the first start."""
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Options(Struct, frozen=True):
@@ -58,7 +63,7 @@ class Options(Struct, frozen=True):
 
     listen: str | None = None
     advertise: str | None = None
-    hidden: bool = False
+    hidden: Hidden = False
     unused_s: float | None = None
     hooks: bool = False
     owner: str = ""
@@ -86,14 +91,16 @@ def open_loop(
     for warning in settings.warnings:
         log.warning("%s", warning)
     with Journal.open(paths.journal, key) as journal:
-        hidden = options.hidden or settings.hidden
+        hidden = ALWAYS if ALWAYS in (options.hidden, settings.hidden) else options.hidden or settings.hidden
         secret = journal.meta_get("server_secret") or b""
         addresses = _addresses(journal, settings, options)
+        if hidden == ALWAYS:  # no member may connect, not even one that knows an earlier address
+            addresses = replace(addresses, listen_host=LOOPBACK)
         wake = control.wakeup.wake
         transport = Transport(
             secret, addresses.listen_host, *addresses.ports, socks=settings.socks, multiplexing=not hidden
         )
-        web = WebAdapter(settings, wake)
+        web = WebAdapter(settings, wake, listens=hidden != ALWAYS)
         files = FileWorker(paths.files, _files_secret(journal), wake, log)
         hooks = Hooks(paths.profile, log, os.environ)
         with transport, web, files, hooks, ControlServer(paths.socket) as server:
@@ -108,11 +115,12 @@ def open_loop(
             )
             loop.attention.replaced = replaced
             anew = not loop.clock.restore(journal.meta_get("clock") or b"")
-            uris = web.start(hidden)
+            uris = web.start(bool(hidden))
             public = x25519_public(secret)
             nearest = AddressKind[settings.near_mediators.upper()]
             rules = (*core_rules(settings), nearest, read_keep(settings.keep))
-            started = Started(pair, queue, public, uris, hidden, settings.cover, loop.restored, anew, *rules)
+            started = Started(pair, queue, public, uris, bool(hidden), settings.cover, loop.restored, anew, *rules)
+            started = replace(started, mediated_only=hidden == ALWAYS)
             yield loop, [started, *files.files_on_disk()]
 
 
@@ -149,12 +157,13 @@ def _build(
         transport=transport,
         web=web,
         files=files,
-        hooks=hooks,
+        hooks=HookFeed(hooks, handlers, journal, options.hooks),
         server=server,
         handlers=handlers,
         disputes=disputes,
         integrity=IntegrityScan(journal, log),
         eraser=Eraser(journal.erasures, log),
+        erasure_key=ErasureKeyTimer(journal, log),
         recording=Recording(journal, lambda: loop.settings, transport, server, log),
         executor=executor,
         attention=attention,
@@ -164,7 +173,6 @@ def _build(
         pair=endpoints[0],
         queue=endpoints[1],
         restored=restored,
-        with_hooks=options.hooks,
         unused_s=options.unused_s,
     )
     handlers.telemetry = lambda method, params: loop.recording.handle(method, params, loop.agent, control.heartbeat)
@@ -172,7 +180,7 @@ def _build(
     handlers.owner = options.owner
     handlers.review_disputes = disputes.schedule
     loop.apply(settings)
-    loop.set_hooks()
+    loop.hooks.set(settings)
     return loop
 
 

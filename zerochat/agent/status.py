@@ -9,11 +9,12 @@ from zerochat.agent.network.zmq.transport import Transport
 from zerochat.agent.service import memory_protection
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.attention import Attention
-from zerochat.agent.views.connections import is_hidden, mediators
+from zerochat.agent.views.connections import is_hidden, mediators, sends
 from zerochat.agent.views.held_mail import held_mail
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.state import Agent
 from zerochat.group.sync import stale_profile
+from zerochat.presentation import mediation
 from zerochat.version import __version__
 
 
@@ -35,7 +36,9 @@ class StatusReport:
     def report(self, agent: Agent) -> rpc.Status:
         stale = any(group.state == "active" and stale_profile.is_suspended(group) for group in agent.groups.values())
         banned = bool(self.transport.banned_links)
-        warning = self.attention.sentence(stale=stale, banned=banned, leap_ms=agent.clock_offset_ms)
+        way, own_mediators = sends(agent), mediators(agent)
+        unsent = mediation.nothing_sent(has_mediator=bool(own_mediators)) if way == "nothing" else ""
+        warning = self.attention.sentence(stale=stale, banned=banned, leap_ms=agent.clock_offset_ms, unsent=unsent)
         return rpc.Status(
             profile=self.profile,
             nick=agent.label,
@@ -49,8 +52,9 @@ class StatusReport:
             damaged=bool(self.journal.damage),
             groups=[],
             hidden=is_hidden(agent),
+            sends=way,
             web=list(agent.web_uris),
-            mediators=mediators(agent),
+            mediators=own_mediators,
             replaced_ports=list(self.attention.replaced),
             shares=["typing"] * agent.indicators.typing + ["read"] * agent.indicators.read_receipts,
             held_mail=held_mail(agent),

@@ -12,6 +12,7 @@ from zerochat.agent.loop_control import LoopControl
 from zerochat.agent.service import memory_protection
 from zerochat.agent.service.crash_log import LogFormat, handlers
 from zerochat.agent.settings.reload import Reloaded
+from zerochat.agent.settings.values import Hidden
 from zerochat.agent.startup import Options, open_loop
 from zerochat.agent.storage.journal import disk_error
 from zerochat.agent.storage.paths import ProfilePaths
@@ -41,7 +42,7 @@ class AgentThread(threading.Thread):
         *,
         listen: str | None = None,
         advertise: str | None = None,
-        hidden: bool = False,
+        hidden: Hidden = False,
         unused_s: float | None = None,
         log_format: LogFormat | None = None,
         hooks: bool = False,

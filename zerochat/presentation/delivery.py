@@ -3,7 +3,7 @@
 `Name` sanitises a display name, `Clock` formats a time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from zerochat.rpc import (
@@ -13,12 +13,14 @@ from zerochat.rpc import (
     Completeness,
     CompleteNotification,
     ConfirmedNotification,
+    DeliveryReport,
     ForkNotification,
     GapInfo,
     GapNotification,
     LateNotification,
     MemberDelivery,
     MessageStatus,
+    Obstacle,
     RefutedNotification,
     ValidityNotification,
 )
@@ -29,6 +31,8 @@ Clock: TypeAlias = Callable[[str], str]
 VOID_NOTE: Final = "Not all members are shown them, and new members do not receive them."
 NAMES_MAX: Final = 4
 """Longer lists of members are shown as a number."""
+ABSENT_TIMES_MAX: Final = 8
+"""Times at which absent members were last seen; of more, the members are shown as a number."""
 STATES: Final = {
     "delivered": "delivered",
     "sent": "sent",
@@ -41,11 +45,29 @@ STATES: Final = {
 ROUTES: Final = {"link": "direct", "mail": "mediator", "mediator": "mediator", "web": "web"}
 
 
-def name_list(names: Iterable[str], most: int = NAMES_MAX) -> str:
-    """`a, b and c`; the number of members if there are more than `most`; empty for none."""
+OBSTACLES: Final[Mapping[Obstacle, tuple[str, str]]] = {
+    "no_mediator": (
+        "no way to it: it has no mediator, and you are hidden",
+        "you connect to your own mediators only (network.hidden = always), and it has no mediator. It can add one",
+    ),
+    "own_mediator": (
+        "no way from it: it is hidden, and you have no mediator",
+        "it is hidden (network.hidden) and has not connected to you, and you have no mediator. Add one",
+    ),
+}
+"""Why a member's acknowledgement cannot come: in a few words, and the middle of the sentence."""
+NO_WAY: Final = (
+    "with /mediator LINK or `zerochat route add LINK`. Until then, members that are connected to both relay messages,"
+    " but no acknowledgements."
+)
+
+
+def name_list(names: Iterable[str], most: int = NAMES_MAX, count: int = 0) -> str:
+    """`a, b and c`; the number of members if there are more than `most`; empty for none. `count`: their number, if
+    `names` are the first of more."""
     found = list(names)
-    if len(found) > most:
-        return f"{len(found)} members"
+    if (count := max(count, len(found))) > most:
+        return f"{count:,} members"
     *first, last = found or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -66,17 +88,33 @@ def completeness_text(found: Completeness, name: Name, clock: Clock, *, fetching
         return "no other members"
     parts = []
     whole = [name(member.nick) for member in found.members if member.present and not member.missing]
-    if whole and found.at is not None:
-        parts.append(f"complete{' since you joined,' * fetching} with {name_list(whole)} as of {clock(found.at)}")
-    parts += [_missing(gap, name, clock) for gap in found.gaps]
+    if (whole or found.current) and found.at is not None:
+        with_ = name_list(whole, count=found.current)
+        parts.append(f"complete{' since you joined,' * fetching} with {with_} as of {clock(found.at)}")
+    parts += [_missing(gap, name, clock) for gap in found.gaps[:NAMES_MAX]]
+    if (more := len(found.gaps) - NAMES_MAX) > 0:
+        parts.append(f"messages from {more} other authors missing")
     if found.waiting:
         parts.append("a membership event is missing")
-    for at in dict.fromkeys(member.at for member in found.members if not member.present):
-        absent = [name(member.nick) for member in found.members if not member.present and member.at == at]
-        parts.append(f"{name_list(absent)} " + (f"last seen {clock(at)}" if at else "not seen yet"))
-    if differing := [name(member.nick) for member in found.members if member.view_matches is False]:
-        parts.append(f"{name_list(differing)} {'has' if len(differing) == 1 else 'have'} a different member list")
+    parts += _absent(found, name, clock)
+    differing = [name(member.nick) for member in found.members if member.view_matches is False]
+    if differing:
+        verb = "has" if max(len(differing), found.differing) == 1 else "have"
+        parts.append(f"{name_list(differing, count=found.differing)} {verb} a different member list")
     return "; ".join(parts)
+
+
+def _absent(found: Completeness, name: Name, clock: Clock) -> list[str]:
+    """The absent members by the time when they were last seen; if these times are many, their number."""
+    absent = [member for member in found.members if not member.present]
+    times = list(dict.fromkeys(member.at for member in absent))
+    if max(len(absent), found.absent) > len(absent) or len(times) > ABSENT_TIMES_MAX:
+        return [f"{max(len(absent), found.absent):,} members absent"]
+    return [
+        f"{name_list(name(member.nick) for member in absent if member.at == at)} "
+        + (f"last seen {clock(at)}" if at else "not seen yet")
+        for at in times
+    ]
 
 
 def _missing(gap: GapInfo, name: Name, clock: Clock) -> str:
@@ -289,7 +327,15 @@ def _delivery(status: MessageStatus, nicks: dict[str, str], name: Name, clock: C
     others = [one for one in (*report.members, *status.former_members) if one.connection != "self"]
     readers = name_list((name(one.nick) for one in others if one.read), len(others))
     read = [f"Read by {readers}, according to their clients."] if readers else []
-    return [summary, *(_member_sentence(one, nicks, name, clock) for one in others), *read]
+    more = not_listed(report)
+    return [summary, *(_member_sentence(one, nicks, name, clock) for one in others), *([more] if more else []), *read]
+
+
+def not_listed(report: DeliveryReport) -> str:
+    """That a report does not name all recipients, as a sentence; empty if it does."""
+    if not report.next:
+        return ""
+    return f"{report.of - len(report.members):,} more recipients are not listed."
 
 
 def signature(one: MemberDelivery, clock: Clock) -> str:
@@ -299,8 +345,22 @@ def signature(one: MemberDelivery, clock: Clock) -> str:
     return ", and signed for it" + (f" at {clock(one.signed_at)}" if one.signed_at else "")
 
 
+def obstacle_note(one: MemberDelivery) -> str:
+    """Why no acknowledgement of a member can come, in a few words; empty: it can."""
+    return OBSTACLES[one.obstacle][0] if one.obstacle else ""
+
+
+def _obstacle_sentence(one: MemberDelivery, who: str) -> str:
+    known = (
+        f"It is unknown whether {who} has received it" if one.state == "unknown" else f"{who} has not acknowledged it"
+    )
+    return f"{known}: there is no way between you yet, as {OBSTACLES[one.obstacle][1]} {NO_WAY}"
+
+
 def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -> str:
     """The delivery state of one member."""
+    if one.obstacle:
+        return _obstacle_sentence(one, name(one.nick))
     who, seen = name(one.nick), f"last seen {clock(one.last_seen)}" if one.last_seen else "not seen yet"
     route = route_of(one, nicks, name)
     match one.state:
@@ -325,7 +385,10 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
                 f" least hourly{again}, and accepted as room comes back."
             )
         case "queued":
-            return f"{who} has not received it: not connected, {seen}. It is sent, or relayed by others, when possible."
+            return (
+                f"{who} has not acknowledged it yet: not connected, {seen}. It is sent, or relayed by others, when"
+                " possible."
+            )
     sent = "sent"
     if one.tries:
         sent = f"retransmitted {'once' if one.tries == 1 else f'{one.tries} times'}"

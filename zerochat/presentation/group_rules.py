@@ -15,37 +15,12 @@ JOIN_RULES: Final = ("invited", "ask", "open")
 REMOVE_RULES: Final = ("anyone", "admins", "quorum")
 ROLE_RULES: Final = ("flat", "admins")
 AGREEMENT_RULES: Final = ("permissive", "strict")
-KEYS: Final = ("pairwise-multi", "pairwise-single", "sender-key")
-KINDS: Final = {
-    "classic-multi": ("pairwise-multi", "acks"),
-    "classic-single": ("pairwise-single", "acks"),
-    "signed": ("sender-key", "acks"),
-    "accountable": ("sender-key", "tlog"),
-}
-"""Keys and accountability by kind. All show who has received a message; `signed` can prove it; `accountable` also
-enters unacknowledged messages in a witnessed transparency log."""
-SIGNING_KEYS: Final = ("sender-key",)
-"""Keys with which authors sign their messages."""
-SIGNED: Final = (
-    "Your messages here are signed: any member can prove to anyone what you wrote, and you can never deny it."
-)
 QUORUM: Final = 2
 """Default number of votes for a removal."""
 QUORUM_MAX: Final = MEMBERS_MAX
 
 _NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
-_KEYS: Final = {
-    "pairwise-multi": "pairwise keys; one envelope per member",
-    "pairwise-single": "pairwise keys; one envelope for all, with a section per member",
-    "sender-key": "one key per author; one envelope for all, signed by the author",
-}
-_PATHS: Final = {"mesh": "every member connects to every other"}
-_ACCOUNTABILITY: Final = {
-    "acks": "you see who has received your messages",
-    "tlog": "you see who has received your messages, with signatures; messages not acknowledged in time are entered in"
-    " a witnessed transparency log",
-}
 _JOIN: Final = {
     "invited": "anyone with an invitation can join",
     "ask": "anyone with an invitation can ask to join; the inviter decides",
@@ -81,16 +56,16 @@ def completed_policy(
     keep_ms: int = 0,
 ) -> PolicyInfo:
     """The policy, with defaults that depend on other rules. Raises BadRules, BadHistory or BadKeep."""
-    _one_of("join rule", join, JOIN_RULES)
-    _one_of("role rule", roles, ROLE_RULES)
-    _one_of("agreement rule", agreement, AGREEMENT_RULES)
+    one_of("join rule", join, JOIN_RULES)
+    one_of("role rule", roles, ROLE_RULES)
+    one_of("agreement rule", agreement, AGREEMENT_RULES)
     history_rules.check(history)
     keep_rules.check_keep(keep_ms)
     if not 0 <= keepers <= history_rules.KEEPERS_MAX:
         raise BadRules(why=f"there can be 1 to {history_rules.KEEPERS_MAX} history keepers, or 0 for all members")
     if remove is None:
         remove = "quorum" if quorum is not None or roles == "flat" else "admins"
-    _one_of("removal rule", remove, REMOVE_RULES)
+    one_of("removal rule", remove, REMOVE_RULES)
     if remove == "admins" and roles == "flat":
         raise BadRules(why="removal by `admins` requires the roles `admins`; with flat roles use `anyone` or `quorum`")
     if remove != "quorum":
@@ -113,26 +88,8 @@ def completed_policy(
     )
 
 
-def keys_and_accountability(kind: str | None, keys: str | None) -> tuple[str, str]:
-    """The keys and the accountability of a kind, or of the keys alone. Raises BadRules."""
-    if kind is None:
-        return keys or KEYS[0], "acks"
-    _one_of("kind", kind, tuple(KINDS))
-    if keys not in (None, KINDS[kind][0]):
-        raise BadRules(why=f"the kind `{kind}` has the keys `{KINDS[kind][0]}`, not `{keys}`")
-    return KINDS[kind]
-
-
-def check_accountability(accountability: str, keys: str, keep_ms: int = 0) -> None:
-    """Raise BadRules for an invalid combination. `keep_ms`: the retention rule; 0: none."""
-    _one_of("accountability", accountability, tuple(_ACCOUNTABILITY))
-    if accountability == "tlog" and keys not in SIGNING_KEYS:
-        raise BadRules(why=f"a transparency log requires the keys `{SIGNING_KEYS[0]}`, not `{keys}`")
-    if accountability == "tlog" and keep_ms:
-        raise BadRules(why="an accountable group keeps its messages as evidence, so they cannot disappear")
-
-
-def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
+def one_of(what: str, given: str, known: tuple[str, ...]) -> None:
+    """Raise BadRules for an unknown value."""
     if given not in known:
         raise BadRules(why=f"unknown {what} {given[:32]!a}; choose {', '.join(known[:-1])} or {known[-1]}")
 
@@ -140,27 +97,9 @@ def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
 # --- meaning --------------------------------------------------------------------------------------------------------
 
 
-def keys_of(info: GroupInfo) -> str:
-    return _KEYS.get(info.keys, "unknown to this version")
-
-
-def path_of(info: GroupInfo) -> str:
-    return _PATHS.get(info.path, "unknown to this version")
-
-
-def accountability_of(info: GroupInfo) -> str:
-    if info.accountability == "acks" and info.keys in SIGNING_KEYS:
-        return "you see who has received your messages, with signatures"
-    return _ACCOUNTABILITY.get(info.accountability, "unknown to this version")
-
-
-def signing_warning(info: GroupInfo) -> str:
-    """The warning that messages in this group are signed; empty if they are not."""
-    return SIGNED if info.keys in SIGNING_KEYS else ""
-
-
-def policy_sentences(policy: PolicyInfo) -> list[str]:
-    """The rules of a group without full stops: joining, removal, posting, agreement, history, retention."""
+def policy_sentences(policy: PolicyInfo, here_ms: int = 0) -> list[str]:
+    """The rules of a group without full stops: joining, removal, posting, agreement, history, retention. `here_ms`: how
+    long messages stay on this machine; 0: for ever."""
     match policy.remove:
         case "anyone":
             removal = "every member can remove others"
@@ -174,25 +113,8 @@ def policy_sentences(policy: PolicyInfo) -> list[str]:
         _ROLES.get(policy.roles, policy.roles),
         _AGREEMENT.get(policy.agreement, policy.agreement),
         history_rules.policy_text(policy.history, policy.keepers),
-        keep_rules.policy_text(policy.keep),
+        keep_rules.policy_text(policy.keep, here_ms),
     ]
-
-
-def limitations(info: GroupInfo) -> list[str]:
-    """What the group does not protect against, as sentences."""
-    signatures = (
-        "Messages are not signed: recipients know the author but cannot prove it, until the author signs a membership"
-        " event, such as a new name, which references all earlier messages."
-    )
-    if info.keys in SIGNING_KEYS:
-        signatures = SIGNED
-    if info.keys == "pairwise-single":
-        signatures += " A network observer can infer the number of members from the size of an envelope."
-    removed = (
-        "Removed members keep the messages they have received, and still receive messages of members who do not know of"
-        " the removal yet."
-    )
-    return [signatures, removed]
 
 
 def connected(info: GroupInfo) -> str:

@@ -77,19 +77,21 @@ def state_sentence(info: GroupInfo) -> str:
 
 def times_text(info: GroupInfo) -> str:
     """The three times that may apply, and which of them counts: group's rule 1 hour (counts), choice here 2 days (no
-    effect), setting storage.keep none."""
+    effect), setting storage.keep none. Of several that are equal, the first counts."""
     times = (
         ("group's rule", info.policy.keep),
         ("choice here", info.keep_choice),
         ("setting storage.keep", info.keep_setting),
     )
-    return ", ".join(f"{name} {_effect(keep_ms, info.keep)}" for name, keep_ms in times)
+    counting = next((name for name, keep_ms in times if keep_ms and keep_ms == info.keep), "")
 
+    def effect(name: str, keep_ms: int) -> str:
+        if not keep_ms:
+            return "none"
+        what = "counts" if name == counting else "the same" if keep_ms == info.keep else "no effect"
+        return f"{span_text(keep_ms)} ({what})"
 
-def _effect(keep_ms: int, counting_ms: int) -> str:
-    if not keep_ms:
-        return "none"
-    return f"{span_text(keep_ms)} ({'counts' if keep_ms == counting_ms else 'no effect'})"
+    return ", ".join(f"{name} {effect(name, keep_ms)}" for name, keep_ms in times)
 
 
 def short_text(info: GroupInfo) -> str:
@@ -97,8 +99,12 @@ def short_text(info: GroupInfo) -> str:
     return f"disappear after {span_text(info.keep)}" if info.keep else ""
 
 
-def policy_text(keep_ms: int) -> str:
-    """A group's rule, without a full stop."""
+def policy_text(keep_ms: int, here_ms: int = 0) -> str:
+    """A group's rule, without a full stop. `here_ms`: the time that counts on this machine; 0: none."""
     if not keep_ms:
-        return "messages do not disappear"
+        return (
+            "the group has no rule: each member keeps messages as it chooses"
+            if here_ms
+            else "messages do not disappear"
+        )
     return f"messages disappear after {span_text(keep_ms)}, for all members; others may keep copies"

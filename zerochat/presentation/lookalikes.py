@@ -42,6 +42,7 @@ def likenesses(name: str, did: str) -> frozenset[str]:
     return frozenset({skeleton(name), skeleton(bare), skeleton(name + did[-SUFFIX_CHARS:])})
 
 
+@lru_cache(maxsize=4_096)
 def is_mixed(name: str) -> bool:
     """Whether a name mixes scripts as no language does; East Asian ones go together, and with Latin."""
     scripts = set()
@@ -56,8 +57,14 @@ def is_mixed(name: str) -> bool:
 def deceptive(nicks: Mapping[str, str]) -> dict[str, str]:
     """The deceptive names among `nicks` (DID to name), each with its problem as the end of a sentence."""
     bearers = Counter(one for did, nick in nicks.items() for one in likenesses(nick, did))
-    found = {did: "mixes letters of several scripts" for did, nick in nicks.items() if is_mixed(nick)}
-    for did, nick in nicks.items():
-        if any(bearers[one] > 1 for one in likenesses(nick, did)):
-            found[did] = "looks like another member's" + (f", and {found[did]}" if did in found else "")
-    return found
+    found = {
+        did: warning_text(is_mixed(nick), any(bearers[one] > 1 for one in likenesses(nick, did)))
+        for did, nick in nicks.items()
+    }
+    return {did: text for did, text in found.items() if text}
+
+
+def warning_text(mixed: bool, shared: bool) -> str:
+    """The problem of a name that mixes scripts, or looks like another's, as the end of a sentence; empty: none."""
+    problems = ["looks like another member's"] * shared + ["mixes letters of several scripts"] * mixed
+    return ", and ".join(problems)

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_kinds
 from zerochat.presentation.delivery import Clock, Name, name_list
 from zerochat.rpc import Evidence, MessageEvidence, SignedBy, SignedStream
 
@@ -16,10 +16,18 @@ NAMES_MAX: Final = 8
 DENIABLE: Final = (
     "Messages in this group are not signed: recipients know the author, but you can deny a message until you sign your"
     " next membership event (a new name, a role, a vote, an admission, leaving). That event references all your earlier"
-    " messages and makes them provable. In groups of the kind `signed` every message can be proven."
+    " messages and makes them provable. In groups of the kinds `private` and `signed` every message can be proven."
+)
+OLDER: Final = (
+    "This message is older than the upgrade of the keys, and not signed: recipients know the author, but it can be"
+    " denied until the author signs its next membership event."
 )
 UNDENIABLE: Final = (
-    f"{group_rules.SIGNED} You can prove what others have written, and who has signed for your messages."
+    f"{group_kinds.SIGNED} You can prove what others have written, and who has signed for your messages."
+)
+SIGNED_EVENTS: Final = (
+    f"{group_kinds.SIGNED} Every member has the signatures, and `zerochat export` includes them. Acknowledgements are"
+    " not signed: you cannot prove who has received a message."
 )
 CLOCKS: Final = "Times in a proof are from the signers' own clocks. A proof never shows that a member lacks a message."
 PASSED_ON: Final = "Anyone who receives a proof can pass it on."
@@ -27,7 +35,9 @@ PASSED_ON: Final = "Anyone who receives a proof can pass it on."
 
 def of_group(found: Evidence) -> list[str]:
     """The meaning of signatures in this group, as sentences."""
-    return [UNDENIABLE, CLOCKS] if found.signs else [DENIABLE]
+    if found.signs:
+        return [UNDENIABLE, CLOCKS]
+    return [SIGNED_EVENTS, CLOCKS] if found.keys in group_kinds.SIGNING_KEYS else [DENIABLE]
 
 
 def of_streams(found: Evidence, clock: Clock) -> list[tuple[SignedStream, str]]:
@@ -59,10 +69,12 @@ def of_message(found: MessageEvidence, name: Name, clock: Clock) -> list[str]:
     match found.why:
         case "keys":
             return [DENIABLE]
+        case "upgraded":
+            return [OLDER]
         case "itself":
             have = "have" if mine else "has"
             where = "every member has the signature, and `zerochat export` includes it"
-            return [f"{who} {have} signed it, like every membership event: {where}."]
+            return [f"{who} {have} signed it: {where}."]
         case "unheard" if mine:
             return ["The signed envelope of your message is no longer stored. You cannot prove it."]
         case "unheard":

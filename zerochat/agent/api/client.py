@@ -18,7 +18,9 @@ from zerochat.agent.api.client_connection import (
     NoAgent,
 )
 from zerochat.agent.api.client_protocol import AgentUnclear
+from zerochat.agent.api.member_pages import members_in_pages, recipients_in_pages
 from zerochat.agent.storage.paths import path_from_wire, path_to_wire
+from zerochat.limits import KEYS_DEFAULT, MEMBER_PAGE_MAX
 from zerochat.rpc import (
     PROTOCOL,
     AcknowledgeResult,
@@ -88,7 +90,7 @@ class Client(ClientConnection):
         group: str,
         *,
         envelope: str = "didcomm/v2",
-        keys: str = "pairwise-multi",
+        keys: str = KEYS_DEFAULT,
         accountability: str = "acks",
         join: str = "invited",
         remove: str | None = None,
@@ -250,9 +252,11 @@ class Client(ClientConnection):
         )
         return report
 
-    def get_delivery(self, group: str, event_id: str) -> DeliveryReport:
-        report: DeliveryReport = self.call("get_delivery", group=group, id=event_id)
-        return report
+    def get_delivery(
+        self, group: str, event_id: str, *, query: str = "", limit: int | None = MEMBER_PAGE_MAX
+    ) -> DeliveryReport:
+        """With the first `limit` recipients that `query` finds, page by page; None: all."""
+        return recipients_in_pages(self, group, event_id, query, limit)
 
     def get_message_status(self, group: str, event_id: str) -> MessageStatus:
         status: MessageStatus = self.call("get_message_status", group=group, id=event_id)
@@ -321,9 +325,11 @@ class Client(ClientConnection):
         found: Found = self.call("search_messages", **asdict(params))
         return found
 
-    def list_members(self, group: str) -> list[MemberInfo]:
-        members: list[MemberInfo] = self.call("list_members", group=group)
-        return members
+    def list_members(
+        self, group: str, *, query: str = "", after: str = "", limit: int | None = None, within_s: float = ANSWER_S_MAX
+    ) -> list[MemberInfo]:
+        """The members that `query` finds, page by page; at most `limit` after the one with the DID `after`."""
+        return members_in_pages(self, group, query, after, limit, within_s)
 
     def list_join_requests(self, group: str) -> list[JoinRequestInfo]:
         requests: list[JoinRequestInfo] = self.call("list_join_requests", group=group)
@@ -382,6 +388,14 @@ class Client(ClientConnection):
 
     def set_retention(self, group: str, keep: int) -> GroupInfo:
         info: GroupInfo = self.call("set_retention", group=group, keep=keep)
+        return info
+
+    def upgrade_group(self, group: str) -> GroupInfo:
+        info: GroupInfo = self.call("upgrade_group", group=group)
+        return info
+
+    def rekey_group(self, group: str) -> GroupInfo:
+        info: GroupInfo = self.call("rekey_group", group=group)
         return info
 
     def resume_group(self, group: str) -> GroupInfo:

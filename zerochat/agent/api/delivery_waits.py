@@ -9,6 +9,7 @@ from zerochat import rpc
 from zerochat.agent.api.server import Call, ControlServer
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views import delivery, event_pages
+from zerochat.agent.views.delivery_counts import has
 from zerochat.errors import Overloaded, UnknownGroup
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent, Group
@@ -17,7 +18,7 @@ WAITS_MAX: Final = 1024
 WAIT_S_MAX: Final = 24 * 3600.0
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct):
     """A request that is answered when enough members have an event."""
 
     call: Call
@@ -27,6 +28,25 @@ class Wait(Struct, frozen=True):
     """The number of members that must have it; -1: all."""
     deadline: float
     """Seconds on the monotonic clock."""
+    seen: Group | None = None
+    """The state of the group in which the condition was found not to hold."""
+    lacking: str = ""
+    """A member that lacked the event then. While it does, not all have it."""
+
+    def holds(self, group: Group) -> bool:
+        """Whether enough members have the event. Nothing is counted while the group is unchanged, or while a wait for
+        all members knows one that lacks it."""
+        if self.seen is group:
+            return False
+        row = self.row
+        is_pending = self.lacking in group.view.members and not has(group, self.lacking, row.author, row.position)
+        if not (self.count < 0 and is_pending):
+            found = delivery.recipients(group, row)
+            if found.suffices(self.count):
+                return True
+            self.lacking = found.dids[0] if found.lacking else ""
+        self.seen = group
+        return False
 
 
 class DeliveryWaits(Struct):
@@ -54,9 +74,8 @@ class DeliveryWaits(Struct):
             if (group := agent.groups.get(wait.group)) is None:  # the group was forgotten
                 self.server.refuse_error(wait.call, UnknownGroup(group=wait.group))
                 continue
-            report = delivery.progress(group, wait.row, self.names(group), wait.count)
-            if report.complete or now >= wait.deadline:
-                self.server.respond(wait.call, report)
+            if wait.holds(group) or now >= wait.deadline:
+                self.server.respond(wait.call, delivery.progress(group, wait.row, self.names(group), wait.count))
             elif wait.call.client in self.server.clients:
                 left.append(wait)
         self.open = left

@@ -29,7 +29,7 @@ from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.views.current_messages import MaterialisedMessages
 from zerochat.agent.views.groups import group_info
-from zerochat.agent.views.notifications import notification_of
+from zerochat.agent.views.notifications import merged_receipts, notification_of
 from zerochat.agent.views.unread import UnreadMessages
 from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember, ResultLost
 from zerochat.group import notifications
@@ -39,6 +39,9 @@ from zerochat.group.links.contact import join_link
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent
 from zerochat.presentation import group_rules
+
+_RECOUNTED = notifications.ValidityChanged | notifications.IgnoredChanged | notifications.ContentExpired
+"""After these, the unread messages of a group are counted anew."""
 
 
 class Removed(LocalError):
@@ -224,10 +227,11 @@ class RequestHandlers(Services):
         self.files.note_progress(changes)
         self.forget_names(agent.groups)
         for change in changes:
-            if isinstance(change, notifications.ValidityChanged | notifications.IgnoredChanged):
+            if isinstance(change, _RECOUNTED):
                 self.unread.recount(change.group)
         changes = [change for change in changes if self._is_shown(change, agent)]
-        sent = [item for change in changes if (item := notification_of(change, agent, self.names)) is not None]
+        merged = merged_receipts(changes, agent)
+        sent = [item for change in merged if (item := notification_of(change, agent, self.names)) is not None]
         self.joins |= {item.join: item for _, _, item in sent if isinstance(item, rpc.JoinStatus)}
         known = {one.id for one in agent.joins.values()}
         self.joins = {join: status for join, status in self.joins.items() if join in known}

@@ -8,8 +8,9 @@ from zerochat import rpc
 from zerochat.agent.api.handlers.context import Services
 from zerochat.agent.api.server import Call
 from zerochat.agent.files import view
-from zerochat.agent.views import delivery, event_pages
+from zerochat.agent.views import event_pages
 from zerochat.agent.views.connections import connection_info
+from zerochat.agent.views.delivery_counts import audience
 from zerochat.agent.views.groups import cancelled_join, invitation_info
 from zerochat.agent.views.members import ignored_member, vote
 from zerochat.errors import LocalError
@@ -61,7 +62,7 @@ def _result_of(services: Services, call: Call, command: Command, done: effects.C
         case effects.Posted(group, event) if call.method == "announce_bot":
             return rpc.Announced(group, event)
         case effects.Posted(group, event, seq, lamport):
-            recipients = delivery.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
+            recipients = audience(agent.groups[group], agent.groups[group].me, seq, lamport)
             return rpc.Sent(group, event, lamport, seq, len(recipients))
         case effects.QuestionSent(thread) if call.method == "send_connection_message":
             return rpc.SentConnectionMessage(thread)
@@ -86,5 +87,5 @@ def _changed(services: Services, command: Command, agent: Agent, group: Group) -
         return ignored_member(group, command.member)
     if isinstance(command, ChangeRole | VerifyMember):
         did = command.member or group.me
-        return {member.did: member for member in services.members(agent, group)}[did]  # KeyError: it is gone
+        return services.members(agent, group, [did])[0]  # KeyError: it is gone
     return services.group_info(agent, group)

@@ -5,13 +5,11 @@ any length can be audited. No keys are needed: signatures are verified with the 
 (posts of pairwise groups) by the hashes of their author's chain.
 """
 
-from collections.abc import Iterator
-
 from msgspec import Struct, field
 
 from zerochat.errors import RemoteError
 from zerochat.group.event_log.event import POST, Event, foreign_event
-from zerochat.group.membership import View, check_all, may_post, resolve_view
+from zerochat.group.membership import PastCheck, View, may_post, resolve_view
 from zerochat.rpc import ChainExtent, LogRow, LogSummary
 
 VIOLATIONS_MAX = 1_000
@@ -200,17 +198,12 @@ class Audit(Struct):
 
     def _members(self) -> View | None:
         """The membership view computed from the membership events; None: they are inconsistent."""
-        reading: list[Event] = []
-
-        def causes_first() -> Iterator[Event]:
-            for event in self._control.values():
-                reading[:] = [event]
-                yield event
-
+        check = PastCheck(self._control.values())
         try:
-            view = resolve_view(check_all(causes_first()))
+            check.advance()
+            view = resolve_view(check.control)
         except RemoteError as error:
-            for event in reading:
+            if (event := check.current) is not None:
                 what = f"its author was not allowed to do this ({type(error).__name__}: {error})"
                 self._broken(what, author=event.author, position=event.seq, id=event.id)
             return None

@@ -202,7 +202,7 @@ def events(
         raise NotAnArchive(path=path, why="its membership events are inconsistent") from None
     # A group with only its members: enough for reading.
     nobody = cast(Any, None)
-    group = Group(summary.group, summary.name, Profile(), "left", summary.me, b"", nobody, found, view, 0)
+    group = Group(summary.group, summary.name, Profile(view.keys), "left", summary.me, b"", nobody, found, view, 0)
     names = display_names(group)
     shown = [_kept(row, summary.group) for row in rows]
     for event in current_messages.materialise(group, shown, [_kept(row, summary.group) for row in annotations], names):

@@ -41,6 +41,13 @@ def check_reach(context: CheckContext) -> Findings:
             "Start one (`zerochat agent`), and run this again.",
         )
         return
+    if status.sends == "nothing":
+        remedy = "Add one: `zerochat route add`. An older mediator cannot send for its users."
+        yield "fail", "Nothing is sent: no mediator of this agent can be reached and sends for it.", remedy
+        return
+    if status.sends == "mediator":
+        yield "ok", "No address is advertised, and everything is sent through this agent's own mediator.", ""
+        return
     if status.hidden:
         there = [one for one in status.mediators if one.mediator == "granted" and one.reachable is not False]
         if there:

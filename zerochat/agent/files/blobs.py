@@ -11,6 +11,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from zerochat.agent.storage.database import sync_folder
@@ -25,6 +26,8 @@ SEALED_PART_BYTES = PART_BYTES + TAG_BYTES
 HASH_BYTES = 32
 TREES_MAX = 4
 """Cached hash trees: one of the largest file takes some 6 MB."""
+ZEROS_BYTES = 1 << 20
+"""Zeros that are written at a time over a deleted file."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{43}")
 _HASHES = b"\xff" * 24
 """The nonce of the hashes, which is no part number."""
@@ -188,19 +191,33 @@ class Blobs:
     # --- deletion -----------------------------------------------------------------------------------------------------
 
     def drop(self, group: str, file: str) -> None:
+        """Delete a file, and overwrite it before: it may have expired, and its key can be derived as long as the
+        profile exists."""
         self._trees.pop(self.path(group, file), None)
         for kind in (".part", ".new", ""):  # in this order no part file is renamed in between
-            self.path(group, file, kind).unlink(missing_ok=True)
+            path = self.path(group, file, kind)
+            _overwrite(path)
+            path.unlink(missing_ok=True)
 
     def forget(self, group: str) -> None:
-        """Delete all files of a group."""
+        """Delete all files of a group, and overwrite them before."""
         folder = self.folder / group
         if not _NAME.fullmatch(group) or not folder.exists():
             return
         self._trees.clear()
         for path in folder.iterdir():
+            _overwrite(path)
             path.unlink(missing_ok=True)
         folder.rmdir()
+
+
+def _overwrite(path: Path) -> None:
+    """Overwrite a file with zeros, in place and synced; none where there is no such file, or no room to write in."""
+    with suppress(OSError), path.open("r+b", buffering=0) as kept:
+        left = os.fstat(kept.fileno()).st_size
+        while left:
+            left -= kept.write(bytes(min(left, ZEROS_BYTES)))
+        os.fsync(kept.fileno())
 
 
 def _write_at(descriptor: int, data: bytes, offset: int) -> None:

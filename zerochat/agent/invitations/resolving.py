@@ -9,6 +9,7 @@ from zerochat.agent.network.web.short_link_fetch import (
     fetch_invitation,
 )
 from zerochat.agent.settings.reader import load_settings
+from zerochat.agent.settings.values import ALWAYS
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.invitation import URL_PREFIX
@@ -29,6 +30,11 @@ class LinkUnanswered(LocalError):
     exit_code: ClassVar[int] = 3
 
 
+class LinkNotFetched(LocalError):
+    """This short link is not fetched, because its server would see the address of this machine (`network.hidden =
+    "always"`). Ask for the long link, or for its QR code."""
+
+
 class NoInvitationBehind(LocalError):
     """There is no invitation behind this short link: {why}. Ask its sender for a new one."""
 
@@ -37,10 +43,12 @@ def is_short(text: str) -> bool:
     return text.lower().startswith(("http://", "https://")) and SHORT_LINK_MARK in text
 
 
-def resolve(paths: ProfilePaths, link: str) -> str:
+def resolve(paths: ProfilePaths, link: str, *, mediates: bool = False) -> str:
     """The long link behind a short one, fetched through the proxy of the profile's settings if there is one. Blocks.
-    Raises a LocalError."""
+    `mediates`: it is of a mediator that the user adds. Raises a LocalError."""
     settings = load_settings(paths)
+    if settings.hidden == ALWAYS and not mediates:
+        raise LinkNotFetched
     try:
         found = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities).result()
     except ShortLinkGone:

@@ -33,6 +33,7 @@ from zerochat.didcomm.protocols import (
     mixing,
     pickup,
     problem,
+    relayed_post,
     routing,
     short_links,
     standard_answer,
@@ -48,6 +49,7 @@ SPOKEN = STANDARD | Features(
         (mediation.PROTOCOL + "3.0", ("mediator",)),
         (pickup.PROTOCOL, ("mediator",)),
         (short_links.PROTOCOL, ("mediator",)),
+        (relayed_post.PROTOCOL, ("mediator",)),
     )
 )
 UNSUPPORTED = "e.m.msg.unsupported"
@@ -165,7 +167,7 @@ class Mediator:
         self.handlers.rotated(message, sender)
         self.handlers.addressed(sender, ours)
         reply = self.handlers.answer(message, sender, ours, session, now_s)
-        if reply is None and not any(one.kind_of(message) for one in (mediation, pickup, short_links)):
+        if reply is None and not any(one.kind_of(message) for one in (mediation, pickup, relayed_post, short_links)):
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
             if reply is None and problem.may_report(message) and self.handlers.recipient(sender, now_s) is not None:
                 reply = problem.problem(UNSUPPORTED, message, self._random)
@@ -259,7 +261,9 @@ class Mediator:
         DID. Delayed and relayed messages (`stays`) evict none.
 
         The result depends on this DID and the mediator's total only, never on other DIDs of the recipient: otherwise
-        the receipts would reveal to a sender which DIDs belong together.
+        the receipts would reveal to a sender which DIDs belong together. Where they exceed the recipient's limits
+        together, as when it has registered more since they were filled, the largest one shrinks: of its delayed and
+        relayed messages, as long as all of these take more than one part in `delayed_part`.
         """
         store, limits, did = self.store, self.limits, registration.did
         shares = max(limits.shares_min, 1 << (store.shares(registration.recipient) - 1).bit_length())
@@ -275,6 +279,12 @@ class Mediator:
         while (used := store.usage.of_did(did)).bytes + size > share or used.messages >= messages:
             if stays or not store.evict_oldest(registration):
                 return False
+            self.counts["dropped.oldest"] += 1
+        whole, waiting = (used[registration.recipient] for used in (store.usage.recipients, store.usage.delayed))
+        while whole.bytes + size > limits.bytes or whole.messages >= limits.messages:
+            crowded = waiting.bytes * part > limits.bytes or waiting.messages * part > limits.messages
+            if not store.evict_from_largest(registration.recipient, delayed=crowded):
+                break
             self.counts["dropped.oldest"] += 1
         return True
 
@@ -338,6 +348,21 @@ class Mediator:
             message = pickup.delivery(parcels, self._random)
             pushes.append(Push(session.handle, self.sealed(message, recipient.long_did, recipient.pairwise_did)))
         return pushes
+
+    def settle_post(self, ticket: int, why: str) -> Push | None:
+        """The result of a relayed post, for the recipient that has requested it; None: it is no such post."""
+        settled = self.handlers.posts.settle(ticket, why)
+        if settled is None:
+            return None
+        one, result = settled
+        self.counts["unposted" if why else "posted"] += 1
+        if why and why != relayed_post.BUSY:
+            self.handlers.charge_failed_post(one.recipient)
+        try:
+            message = relayed_post.posted(one.incoming, result, self._random)
+            return Push(one.handle, self.sealed(message, one.sender, one.ours))
+        except RemoteError:  # an answer that does not fit a message, or a DID that is gone
+            return None
 
     @property
     def has_room(self) -> bool:
@@ -415,6 +440,7 @@ class Mediator:
     def undo(self, in_flight: dict[int, int]) -> None:
         """Restore the state before a failed transaction."""
         self._sent = dict(in_flight)
+        self.handlers.posts.undo()
         self.handlers.changed.clear()
         self.handlers.links_changed.clear()
 

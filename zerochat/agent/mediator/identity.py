@@ -1,4 +1,4 @@
-"""Mediator identity: its DID, which contains its address, its invitation and its port; created once.
+"""Mediator identity: its DID, which contains its address, its invitations and its port; created once.
 
 The DID is a did:peer:2: it is copied into the DID documents of all relationships of every recipient, and did:peer:2 is
 the shortest method with an address and the most widely supported. An address in a DID cannot be changed: recipients and
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.limits import INVITATION_USES
+from zerochat.agent.mediator.limits import INVITATION_USES, INVITATIONS_MAX
 from zerochat.agent.mediator.mixing import parse_mediator_invitation
 from zerochat.agent.mediator.pairwise_dids import service
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import live_uri
+from zerochat.agent.network.addresses import remember_addresses
 from zerochat.agent.storage.database import disk_error
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey
@@ -57,37 +59,54 @@ class BadPublicUri(LocalError):
     exit_code: ClassVar[int] = 2
 
 
+class Invitation(Redacted, frozen=True):
+    """An invitation of a mediator."""
+
+    REDACTED = ("id", "oobid")
+
+    id: str
+    oobid: str
+    """The id of the short link."""
+    uses: int
+    """Recipients that it admits."""
+
+
 class MediatorIdentity(Redacted, frozen=True):
     """The identity of a mediator, from its first start on."""
 
-    REDACTED = ("invitation", "oobid", "behind")
+    REDACTED = ("behind",)
 
     identity: Identity
     uri: str
     """The public http or https URI; the same address is used with ws or wss."""
-    invitation: str
-    """The id of the invitation."""
-    oobid: str
-    """The id of the short link."""
+    invitations: tuple[Invitation, ...]
+    """Those that are valid, newest first."""
     behind: str = ""
     """The invitation of the upstream mediator; empty: none."""
-    uses: int = INVITATION_USES
-    """Recipients that the invitation admits."""
 
     @property
     def uris(self) -> tuple[str, ...]:
         return (self.uri, _websocket(self.uri))
 
     @property
+    def invitation(self) -> Invitation:
+        """The newest."""
+        return self.invitations[0]
+
+    @property
     def link(self) -> str:
-        """The complete invitation link."""
+        """The complete link of the newest invitation."""
+        return self.link_of(self.invitation)
+
+    def link_of(self, invitation: Invitation) -> str:
+        """The complete link of an invitation."""
         message = oob_write.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
-        return oob_write.link(self.page, replace(message, id=self.invitation))
+        return oob_write.link(self.page, replace(message, id=invitation.id))
 
     @property
     def short_link(self) -> str:
-        """A link to the invitation served by the mediator itself, short enough for a QR code."""
-        return oob_write.short_link(self.page, self.oobid)
+        """A link to the newest invitation, served by the mediator itself, short enough for a QR code."""
+        return oob_write.short_link(self.page, self.invitation.oobid)
 
     @property
     def page(self) -> str:
@@ -125,14 +144,17 @@ def load_identity(
     port: int,
     *,
     new_invitation: bool = False,
+    further_invitation: bool = False,
     uses: int | None = None,
+    listen: str | None = None,
     behind: str | None = None,
 ) -> MediatorIdentity:
     """The identity, created at the first start.
 
-    `uri`: the detected address; `public`: the configured one; `uses`: how many recipients the invitation admits, kept
-    for later starts; `behind`: the invitation of the upstream mediator. Raises MediatorMoved, BadPublicUri,
-    BehindAnother or BadMixLink.
+    `uri`: the detected address; `public`: the configured one; `new_invitation` replaces all, `further_invitation` none;
+    `uses`: how many recipients the newest invitation admits; `listen`: the given address; both are kept for later
+    starts. `behind`: the invitation of the
+    upstream mediator. Raises MediatorMoved, BadPublicUri, BehindAnother or BadMixLink.
     """
     wanted = None if public is None else public_uri(public)
     old = store.meta_get("uri")
@@ -149,22 +171,32 @@ def load_identity(
         )
     with store.transaction():
         store.meta_set("port", b"%d" % port)
+        remember_addresses(store, listen, None)
         if old is None:
             _create(store, wanted or uri, behind)
-        if old is None or new_invitation:
-            store.meta_set("invitation", b64url(os.urandom(16)).encode())
-            store.meta_set("oobid", b64url(os.urandom(16)).encode())
-            store.meta_set("uses", b"%d" % INVITATION_USES)
+        known = () if old is None or new_invitation else _invitations(store)
+        if not known or further_invitation:
+            fresh = Invitation(b64url(os.urandom(16)), b64url(os.urandom(16)), INVITATION_USES)
+            known = (fresh, *known)[:INVITATIONS_MAX]
         if uses is not None:
-            store.meta_set("uses", b"%d" % uses)
-    did, seed, secret = (store.meta_get(name) for name in ("did", "signing_seed", "agreement_secret"))
-    now, invitation, oobid = (store.meta_get(name) for name in ("uri", "invitation", "oobid"))
-    assert did and seed and secret and now and invitation and oobid
+            known = (replace(known[0], uses=uses), *known[1:])
+        newest, *earlier = known
+        store.meta_set("invitation", newest.id.encode())
+        store.meta_set("oobid", newest.oobid.encode())
+        store.meta_set("uses", b"%d" % newest.uses)
+        store.meta_set("earlier_invitations", msgspec.json.encode(earlier))
+    did, seed, secret, now = (store.meta_get(name) for name in ("did", "signing_seed", "agreement_secret", "uri"))
+    assert did and seed and secret and now
     before = (store.meta_get("behind") or b"").decode()
-    admits = int(store.meta_get("uses") or INVITATION_USES)
-    return MediatorIdentity(
-        Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before, admits
-    )
+    return MediatorIdentity(Identity(did.decode(), seed, secret), now.decode(), known, before)
+
+
+def _invitations(store: Store) -> tuple[Invitation, ...]:
+    name, oobid, uses = (store.meta_get(field) for field in ("invitation", "oobid", "uses"))
+    assert name and oobid
+    earlier = store.meta_get("earlier_invitations") or b"[]"
+    newest = Invitation(name.decode(), oobid.decode(), int(uses or INVITATION_USES))
+    return (newest, *msgspec.json.decode(earlier, type=tuple[Invitation, ...]))
 
 
 def _create(store: Store, uri: str, behind: str | None) -> None:

@@ -8,6 +8,9 @@ DAY_S = 86_400
 INVITATION_USES = 100
 """Recipients that an invitation admits by default: a tenth of all, so that a single holder cannot take every seat."""
 
+INVITATIONS_MAX = 16
+"""Invitations that are valid at one time; with more, the oldest is no longer."""
+
 
 class Limits(Struct, frozen=True):
     """Limits that an operator, or a test, may change."""
@@ -59,6 +62,10 @@ class Limits(Struct, frozen=True):
     """Dispatches in flight."""
     relays_each: int = 8
     """Dispatches in flight for one recipient: its addresses may never answer."""
+    posts_at_once: int = 256
+    """Posts in flight that recipients have requested (`relayed_posts.py`)."""
+    posts_each: int = 32
+    """The same of one recipient."""
     refusals: int = 12
     """Attempts after which a refusal (status 4xx) is final: a little more than an hour."""
     relay_retry_s: int = 2

@@ -31,7 +31,7 @@ from zerochat.agent.mediator.mixing import MixPeers, MixRequest, parse_mediator_
 from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import Upstream, UpstreamSnapshot, live_uri
-from zerochat.agent.network.addresses import own_address, parse_listen
+from zerochat.agent.network.addresses import own_address, parse_listen, remembered_addresses
 from zerochat.agent.network.descriptors import WakeupPipe, raise_file_limit
 from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened, Web, WebEvent, WebFailed
 from zerochat.agent.network.web.events import ENCRYPTED
@@ -39,7 +39,7 @@ from zerochat.agent.network.web.limits import Limits as WebLimits
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.storage.profiles import JournalKey, lock_profile
 from zerochat.didcomm.address_kinds import AddressKind
-from zerochat.didcomm.protocols import short_links
+from zerochat.didcomm.protocols import relayed_post, short_links
 from zerochat.errors import LocalError, RemoteError
 
 LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator serves others
@@ -52,6 +52,8 @@ IDLE_S: Final = 1.0
 SHORT_LINK_S: Final = 3650 * DAY_S
 FULL_PAUSE_S: Final = 1.0
 """Pause after a failed transaction."""
+UNANSWERED: Final = -1
+"""The ticket of messages to other mediators, whose result does not matter."""
 UNKNOWN_CLIENT_S: Final = 60.0
 """Lifetime of a session without an authenticated recipient: senders need no long session."""
 
@@ -64,12 +66,16 @@ class ServiceOptions(Struct, frozen=True):
     """Options of a mediator."""
 
     listen: str | None = None
-    """HOST or HOST:PORT; None: all addresses, with the port of the last start."""
+    """HOST or HOST:PORT; None: the one given last, or else all addresses; without a port, with that of the last
+    start."""
     public_uri: str | None = None
     is_open: bool = False
     new_invitation: bool = False
+    """Replace all invitations."""
+    further_invitation: bool = False
+    """Create one beside the others."""
     uses: int | None = None
-    """Recipients that the invitation admits; None: as before."""
+    """Recipients that the newest invitation admits; None: as before."""
     mix_with: tuple[str, ...] = ()
     """Invitations of other mediators for detours."""
     behind: str | None = None
@@ -142,8 +148,9 @@ class Service:
         raise_file_limit()
         self._open.enter_context(lock_profile(self._paths))
         self._store = self._open.enter_context(open_store(self._paths, self._key))
-        host, port, _ = parse_listen(options.listen or LISTEN)
-        listen = options.listen if port and options.listen else f"{_literal(host)}:{last_port(self._store)}"
+        wanted, _ = remembered_addresses(self._store, options.listen, None)
+        host, port, _ = parse_listen(wanted or LISTEN)
+        listen = f"{_literal(host)}:{port or last_port(self._store)}"
         known = self._store.meta_get("uri")
         home = known.decode() if known is not None else options.public_uri or f"http://{_literal(own_address(host))}"
         self._nearest = max(options.relay_near, nearest_relay(home))
@@ -165,7 +172,9 @@ class Service:
             options.public_uri,
             parts.port or 0,
             new_invitation=options.new_invitation,
+            further_invitation=options.further_invitation,
             uses=options.uses,
+            listen=options.listen,
             behind=options.behind,
         )
         if options.public_uri is None and self.identity.uri != uri:
@@ -189,12 +198,14 @@ class Service:
             self._upstream = Upstream(node, self.identity.identity, os.urandom)
             self._upstream_uri = live_uri(node)
             self._web.hold(self._upstream_uri)
-        self._web.publish_invitation(self.identity.oobid, self.identity.link, SHORT_LINK_S)
+        for one in self.identity.invitations:
+            self._web.publish_invitation(one.oobid, self.identity.link_of(one), SHORT_LINK_S)
         self._serve_links({oobid: (sealed, expires) for oobid, sealed, expires in self._store.links()})
 
     def _policy(self) -> Policy:
         own = self.identity
-        return Policy(own.invitation, self._options.is_open, "" if own.behind else own.page, own.uses)
+        admitted = {one.id: one.uses for one in own.invitations}
+        return Policy(admitted, self._options.is_open, "" if own.behind else own.page)
 
     def serve(self) -> None:
         """Run until `stop`. Raises WebFailed when the web thread has ended."""
@@ -284,6 +295,7 @@ class Service:
             self._notify("failing", error.sentence(), {"code": error.code})
         for dispatch in dispatches:
             self._dispatch(dispatch)
+        self._relay_posts(events)
         self._mix(events, now_ms // 1000)
 
     def _apply(self, events: list[WebEvent], now_ms: int) -> tuple[list[tuple[int, Outcome]], list[Dispatch]]:
@@ -388,6 +400,27 @@ class Service:
         if not self._web.send(uri, envelope, media_type, ticket, nearest=self._nearest):
             self._retry.append(Failed(dispatch.ticket, "queue"))
 
+    def _relay_posts(self, events: list[WebEvent]) -> None:
+        """Send the posts that recipients have requested, and report the results of earlier ones to them."""
+        posts = self.mediator.handlers.posts
+        for item in events:
+            match item:
+                case Arrived(way="reply"):
+                    posts.answered(item.ticket, item.envelope)
+                case Delivered(ticket):
+                    self._report_post(ticket, "")
+                case Failed(ticket, why):
+                    self._report_post(ticket, why)
+        for ticket, wanted in posts.take():
+            nearest = min(wanted.nearest, self._nearest)
+            uri, envelope, media_type = wanted.uri, wanted.envelope, wanted.media_type
+            if not self._web.send(uri, envelope, media_type, ticket, return_route=True, nearest=nearest):
+                self._report_post(ticket, relayed_post.BUSY)
+
+    def _report_post(self, ticket: int, why: str) -> None:
+        if (push := self.mediator.settle_post(ticket, why)) is not None:
+            self._web.answer(push.handle, push.envelope)
+
     def _send_upstream(self, upstream: Upstream, events: list[WebEvent], now_s: int) -> None:
         """Confirm the fetched messages to the upstream mediator, and send it what is due."""
         for item in events:
@@ -396,12 +429,12 @@ class Service:
         for message in upstream.due(now_s):
             with suppress(RemoteError):
                 envelope = self.mediator.sealed(message, upstream.node.speaks)
-                self._web.send(self._upstream_uri, envelope, ENCRYPTED, -1, return_route=True)
+                self._web.send(self._upstream_uri, envelope, ENCRYPTED, UNANSWERED, return_route=True)
 
     def _mix(self, events: list[WebEvent], now_s: int) -> None:
         requests: list[MixRequest] = []
         for item in events:
-            if isinstance(item, Arrived) and item.way == "reply":
+            if isinstance(item, Arrived) and item.way == "reply" and item.ticket == UNANSWERED:
                 with suppress(RemoteError):
                     requests += self._mixing.receive(*self.mediator.opened(item.envelope))
         if time.monotonic() >= self._next_ask:
@@ -410,7 +443,9 @@ class Service:
         for each in requests:
             message = mixing.addressed(each, self.identity.identity.did)
             with suppress(RemoteError):
-                self._web.send(each.uri, self.mediator.sealed(message, each.did), ENCRYPTED, -1, return_route=True)
+                self._web.send(
+                    each.uri, self.mediator.sealed(message, each.did), ENCRYPTED, UNANSWERED, return_route=True
+                )
         self.mediator.mix_nodes = self._mixing.ready
 
 

@@ -1,25 +1,26 @@
-"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, pickup 3.0, and short links.
+"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, pickup 3.0, short links and relayed posts.
 
 Senders are authenticated. Changes are written in the current transaction, and answers sent after it.
 """
 
 import hmac
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.limits import INVITATION_USES, Limits
+from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
 from zerochat.agent.mediator.registry import canonical, is_relayed, key_names
+from zerochat.agent.mediator.relayed_posts import RelayedPosts
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import QueuedMessage, Recipient
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, pickup, problem, short_links
+from zerochat.didcomm.protocols import mediation, pickup, problem, relayed_post, short_links
 from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
@@ -36,6 +37,8 @@ BYTES_PER_REQUEST = 16 * 1024
 """Bytes of delivered envelopes that are charged as one request more."""
 ROWS_PER_REQUEST = 256
 """Stored messages of a DID whose status is requested that are charged as one request more: they are counted."""
+FAILED_POST_REQUESTS = 64
+"""What a relayed post costs that fails: its address may have been named to harass its owner."""
 
 
 class Session(Struct):
@@ -67,19 +70,20 @@ class Session(Struct):
 class Policy(Redacted, frozen=True):
     """Which recipients are admitted, and where their short links are served."""
 
-    REDACTED = ("invitation",)
+    REDACTED = ("invitations",)
 
-    invitation: str
-    """The id of the mediator's invitation: a holder names it as the parent thread."""
+    invitations: Mapping[str, int]
+    """By the id of an invitation of the mediator, which a holder names as the parent thread, the recipients that it
+    admits at once. The seat of a deleted recipient is free again."""
     is_open: bool = False
     """Whether every request is granted."""
     page: str = ""
     """The page of short links; empty: joiners cannot reach this mediator, because it is behind another one."""
-    uses: int = INVITATION_USES
-    """Recipients that the invitation admits at once. The seat of a deleted recipient is free again."""
 
-    def is_invited(self, asked: Message) -> bool:
-        return hmac.compare_digest((asked.pthid or "").encode(), self.invitation.encode())
+    def invitation_of(self, asked: Message) -> str:
+        """The id of the invitation that a request shows; empty: none."""
+        shown = (asked.pthid or "").encode()
+        return next((one for one in self.invitations if hmac.compare_digest(shown, one.encode())), "")
 
 
 class ProtocolHandlers:
@@ -100,6 +104,7 @@ class ProtocolHandlers:
         self._routing_did, self._own, self._pairwise = routing_did, own, pairwise
         self._resolve, self._random = resolve, random
         self.counts: Counter[str] = Counter()
+        self.posts = RelayedPosts(limits)
         self.live: dict[int, list[Session]] = {}
         """Connections in live mode, by recipient."""
         self._seats, self._seats_at = float(limits.seats_burst), 0
@@ -153,7 +158,8 @@ class ProtocolHandlers:
         """The answer to a mediation or pickup message that was addressed to our DID `ours`; None: another protocol.
         Raises RemoteError."""
         asked, fetched, linked = mediation.kind_of(message), pickup.kind_of(message), short_links.kind_of(message)
-        if asked is None and fetched is None and linked is None:
+        relayed = relayed_post.kind_of(message)
+        if asked is None and fetched is None and linked is None and relayed is None:
             return None
         recipient = self.recipient(sender, now_s)
         if recipient is not None:
@@ -165,7 +171,9 @@ class ProtocolHandlers:
         if recipient is None:
             self.counts["unknown_sender"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
-        match asked[1] if asked is not None else fetched or linked:
+        match asked[1] if asked is not None else fetched or linked or relayed:
+            case "post":
+                return self._post(message, sender, ours, recipient, session, now_s)
             case "publish":
                 return self._publish(message, recipient, now_s)
             case "keep":
@@ -194,7 +202,7 @@ class ProtocolHandlers:
             if why:
                 self.counts[why] += 1
                 return mediation.deny(message, self._random)
-            invitation = self._policy.invitation if self._policy.is_invited(message) else ""
+            invitation = self._policy.invitation_of(message)
             self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s, invitation)
             self.addressed(sender, ours)
             self.counts["granted"] += 1
@@ -205,10 +213,10 @@ class ProtocolHandlers:
     def _why_denied(self, message: Message, now_s: int) -> str:
         """Why a new recipient is denied, as a counter name; empty: it is granted, and takes a seat of the rate."""
         policy, limits = self._policy, self._limits
-        is_invited = policy.is_invited(message)
-        if not is_invited and not policy.is_open:
+        invitation = policy.invitation_of(message)
+        if not invitation and not policy.is_open:
             return "denied"
-        if is_invited and not policy.is_open and self._store.seats(policy.invitation) >= policy.uses:
+        if invitation and not policy.is_open and self._store.seats(invitation) >= policy.invitations[invitation]:
             return "denied.uses"
         if self._store.recipients() >= limits.recipients:
             return "denied.full"
@@ -361,6 +369,25 @@ class ProtocolHandlers:
             if len(connections) > self._limits.live:
                 self.close(connections[0])
         return self._status(message, recipient, session, now_s)
+
+    # --- relayed posts ----------------------------------------------------------------------------------------------
+
+    def _post(
+        self, message: Message, sender: str, ours: str, recipient: Recipient, session: Session, now_s: int
+    ) -> Message | None:
+        if not session.stays or not session.returns:
+            return None  # the result needs a connection to come back on
+        wanted = relayed_post.read_post(message)
+        is_paid = self._charge_more(recipient, len(wanted.envelope) // BYTES_PER_REQUEST, now_s)
+        if is_paid and self.posts.request(wanted, message, sender, ours, recipient.id, session.handle):
+            return None  # it is answered later
+        self.counts["unposted.busy"] += 1
+        return relayed_post.posted(message, relayed_post.PostResult(relayed_post.BUSY), self._random)
+
+    def charge_failed_post(self, recipient: int) -> None:
+        """Charge a relayed post that has failed, as far as the recipient's rate has room."""
+        work = self._store.usage.work[recipient]
+        work.allowance = max(0.0, work.allowance - FAILED_POST_REQUESTS)
 
     # --- short links ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ from typing import Any, Final, Self
 from zerochat.agent.mediator.tables import (
     ADD_DELIVERED,
     DELAYED,
+    EVICT_DELAYED,
+    EVICT_MESSAGE,
     FORMAT,
     RECIPIENT,
     SCHEMA,
@@ -259,14 +261,27 @@ class Store(Closing):
     def evict_oldest(self, registration: Registration) -> bool:
         """Delete the oldest stored message of a DID; False: there is none. Its digest is kept for as long as the
         message would have been, so that a repeated forward reveals no eviction."""
-        rows = self._rows(
-            "DELETE FROM messages WHERE seq = (SELECT min(seq) FROM messages WHERE did = ? AND recipient = ?)"
-            " RETURNING digest, length(envelope), expires",
-            (registration.did, registration.recipient),
-        )
+        return self._evict_oldest(registration.recipient, registration.did)
+
+    def evict_from_largest(self, recipient: int, *, delayed: bool) -> bool:
+        """The same for the DID of a recipient, registered or not, that has most bytes stored; `delayed`: the oldest of
+        its delayed and relayed messages, for the DID that has most bytes of these."""
+        usage = self.usage
+
+        def stored(did: int) -> tuple[int, int]:
+            both, aside = usage.of_did(did), usage.delayed_of_did(did)
+            return (
+                (aside.bytes, aside.messages) if delayed else (both.bytes - aside.bytes, both.messages - aside.messages)
+            )
+
+        dids = [did for (did,) in self._rows("SELECT id FROM dids WHERE recipient = ?", (recipient,))]
+        return bool(dids) and self._evict_oldest(recipient, max(dids, key=stored), delayed=delayed)
+
+    def _evict_oldest(self, recipient: int, did: int, *, delayed: bool = False) -> bool:
+        rows = self._rows(EVICT_DELAYED if delayed else EVICT_MESSAGE, (did, recipient))
         for digest, size, expires in rows:
             self._note(digest, expires)
-            self.usage.add(registration.recipient, registration.did, -1, -size)
+            self.usage.add(recipient, did, -1, -size, delayed=delayed)
         return bool(rows)
 
     def delay(

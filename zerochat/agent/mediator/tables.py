@@ -101,6 +101,12 @@ SELECT delayed.seq, delayed.recipient, delayed.did, coalesce(dids.long_did, ''),
     envelope, expires, tries FROM delayed LEFT JOIN dids ON dids.id = delayed.did
 """
 
+EVICT_MESSAGE, EVICT_DELAYED = (
+    f"DELETE FROM {table} WHERE seq = (SELECT min(seq) FROM {table} WHERE did = ? AND recipient = ?)"  # noqa: S608
+    " RETURNING digest, length(envelope), expires"
+    for table in ("messages", "delayed")
+)
+
 
 class Recipient(Struct, frozen=True):
     id: int

@@ -29,8 +29,10 @@ WebEffect: TypeAlias = WebPost | WebReply | OpenWebSocket | CloseWebSocket
 class WebAdapter:
     """HTTP and WebSocket for one agent, used by the agent thread."""
 
-    def __init__(self, settings: Settings, wake: Callable[[], None]) -> None:
-        """`wake` is called from another thread when there are inputs to take. Raises BadCertificate."""
+    def __init__(self, settings: Settings, wake: Callable[[], None], *, listens: bool = True) -> None:
+        """`wake` is called from another thread when there are inputs to take. `listens`: whether it may listen at all.
+        Raises BadCertificate."""
+        self._listens = listens
         self.counts: Counter[str] = Counter()
         self._settings, self._wake = settings, wake
         self._web: Web | None = None
@@ -43,7 +45,7 @@ class WebAdapter:
 
         `hidden`: this machine's address is not advertised, only a public URI from the settings.
         """
-        if self._settings.web is not None:
+        if self._settings.web is not None and self._listens:
             bound = self._open()
             self.uris = (self._settings.web_public,) if self._settings.web_public else () if hidden else bound
         return self.uris
@@ -54,7 +56,7 @@ class WebAdapter:
         settings = self._settings
         keys = (settings.web_certificate, settings.web_key)
         self._web = Web(
-            settings.web,
+            settings.web if self._listens else None,
             tls=(keys[0], keys[1]) if keys[0] is not None and keys[1] is not None else None,
             socks=settings.socks,
             ca_file=settings.web_authorities,
@@ -79,6 +81,15 @@ class WebAdapter:
     ) -> None:
         if self._web is not None:
             self._web.stop()
+
+    def seclude(self) -> None:
+        """Close every connection, what waits to be sent included, and listen no more. Held WebSockets are opened anew
+        by the core."""
+        self._listens, self.uris = False, ()
+        if self._web is not None:
+            self._web.stop()
+        self._web = None
+        self._tickets.clear()
 
     def perform(self, effect: WebEffect) -> None:
         """Apply it, or drop and count it. Never blocks."""

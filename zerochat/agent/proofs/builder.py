@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from zerochat import rpc
 from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.storage.signed_messages import StoredMessage
+from zerochat.agent.views import delivery
 from zerochat.agent.views.event_pages import find_row
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError, RemoteError
 from zerochat.evidence.handshake import Accept, Confirm, Request, parse_statement
 from zerochat.evidence.messages import parse_ack, parse_data
 from zerochat.evidence.proof import ack_line, head_line, message_line
-from zerochat.group.event_log.event import CONTROL
 from zerochat.group.lookup import find_author
 from zerochat.group.signed_streams.messages import events_in
 from zerochat.group.state import Group
@@ -31,8 +31,13 @@ class NotSigned(LocalError):
 
 
 class SignedByItself(LocalError):
-    """{event} is a membership event of {group}, which carries its own signature. `zerochat export {group}` exports
-    it."""
+    """{event} of {group} carries its author's signature itself and needs no proof file. `zerochat export {group}`
+    exports it."""
+
+
+class SignedEvents(LocalError):
+    """Every message in {group} carries its author's signature itself and needs no proof file. `zerochat export
+    {group}` exports all of them."""
 
 
 class NotInAStream(LocalError):
@@ -45,10 +50,14 @@ class NothingSigned(LocalError):
 
 
 def proof(journal: Journal, group: Group, params: rpc.ProofParams) -> ProofLines:
-    """One page of a proof. Raises NotSigned, SignedByItself, NotInAStream, NothingSigned, or like `find_row` and
-    `find_author`."""
-    if not group.mode.signs:
-        raise NotSigned(group=group.name)
+    """One page of a proof. Raises NotSigned, SignedEvents, SignedByItself, NotInAStream, NothingSigned, or like
+    `find_row` and `find_author`.
+
+    After an upgrade, a single message from before it can be proven if it is in a stream; a whole stream would leave out
+    what came later.
+    """
+    if not group.mode.signs and not (params.id and group.first_mode.signs):
+        raise SignedEvents(group=group.name) if group.mode.signs_events else NotSigned(group=group.name)
     if params.id:
         return _of_message(journal, group, find_row(journal, group, params.id))
     author = find_author(group, params.author) if params.author else group.me
@@ -56,7 +65,7 @@ def proof(journal: Journal, group: Group, params: rpc.ProofParams) -> ProofLines
 
 
 def _of_message(journal: Journal, group: Group, row: Row) -> ProofLines:
-    if row.type in CONTROL:
+    if delivery.is_signed(row):
         raise SignedByItself(event=row.id, group=group.name)
     kept = journal.signed_messages.carrier(group.id, row.author, row.position)
     if kept is None or row.id not in events_of(group, kept):

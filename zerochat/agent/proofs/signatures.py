@@ -1,6 +1,6 @@
 """Provable signatures and acknowledgements of stored stream messages, for the evidence views."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +11,6 @@ from zerochat.agent.storage.journal import Journal, Row
 from zerochat.agent.views import delivery
 from zerochat.agent.views.tlog_status import log_info, logged
 from zerochat.evidence.messages import parse_ack
-from zerochat.group.event_log.event import CONTROL
 from zerochat.group.state import Group
 from zerochat.rpc import Evidence, MessageEvidence, SignedBy, SignedStream
 from zerochat.rpc.common import timestamp
@@ -29,25 +28,25 @@ class Shown(Struct, frozen=True):
     """Members whose acknowledgement cannot be proven from the stored statements."""
 
 
-def shown(journal: Journal, group: Group, row: Row) -> Shown:
-    """The stored evidence of an event. Acknowledgements exist for own events only."""
+def shown(journal: Journal, group: Group, row: Row, members: Collection[str]) -> Shown:
+    """The stored evidence of an event, by these members. Acknowledgements exist for own events only."""
     kept = journal.signed_messages.carrier(group.id, row.author, row.position)
     if kept is None or row.id not in events_of(group, kept):
         return Shown()
     acks = journal.signed_messages.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
     by: dict[str, int] = {}
-    for member, written in acks.items():
-        ack = parse_ack(written)
+    for member in acks.keys() & members:
+        ack = parse_ack(acks[member])
         if subscription_of(journal, group, member, kept.alias, kept.time, ack.time) is not None:
             by[member] = ack.at
-    return Shown(True, kept.message, by, frozenset(acks.keys() - by.keys()))
+    return Shown(True, kept.message, by, frozenset((acks.keys() & members) - by.keys()))
 
 
 def evidence(
     journal: Journal, group: Group, names: Mapping[str, str], about: tuple[Row, rpc.DeliveryReport] | None
 ) -> Evidence:
     """Evidence about a group, or `about` one event and its delivery report. `names`: display names by DID."""
-    found = Evidence(group=group.id, keys=group.profile.keys, signs=group.mode.signs)
+    found = Evidence(group=group.id, keys=group.keys, signs=group.mode.signs)
     if about is not None:
         return replace(found, message=_message(journal, group, *about))
     if group.mode.signs:
@@ -88,11 +87,11 @@ def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[S
 
 def _message(journal: Journal, group: Group, row: Row, report: rpc.DeliveryReport) -> MessageEvidence:
     assert report.event is not None
-    if row.type in CONTROL:
+    if delivery.is_signed(row):
         return MessageEvidence(event=report.event, signed=True, why="itself")
-    if not group.mode.signs:
-        return MessageEvidence(event=report.event, why="keys")
-    known = shown(journal, group, row)
+    if not group.first_mode.signs:
+        return MessageEvidence(event=report.event, why="upgraded" if group.mode.signs_events else "keys")
+    known = shown(journal, group, row, {one.did for one in report.members})
     members = [_member(one, known) for one in report.members if one.did != group.me] if row.author == group.me else []
     place = logged(journal, group, row.author, known.message) if group.view.has_tlog and known.signed else None
     return MessageEvidence(
@@ -115,5 +114,5 @@ def _member(one: rpc.MemberDelivery, known: Shown) -> SignedBy:
 
 def with_signatures(journal: Journal, group: Group, row: Row, report: rpc.DeliveryReport) -> rpc.DeliveryReport:
     """The delivery report with signatures added."""
-    found = shown(journal, group, row)
+    found = shown(journal, group, row, {one.did for one in report.members})
     return delivery.with_signatures(report, found.signed, {did: timestamp(at) for did, at in found.by.items()})

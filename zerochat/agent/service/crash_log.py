@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import gmtime
@@ -45,13 +45,24 @@ def redacted_traceback(error: BaseException) -> str:
     return "".join(lines).rstrip("\n")
 
 
-@contextmanager
-def contained(log: logging.Logger, what: str) -> Iterator[None]:
+class contained:
     """An internal error in the block is logged and ends here. `what`: what the block does, as in "while sending"."""
-    try:
-        yield
-    except Exception:
-        log.exception("internal error while %s", what)
+
+    __slots__ = ("_log", "_what")
+
+    def __init__(self, log: logging.Logger, what: str) -> None:
+        self._log, self._what = log, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        self._log.error("internal error while %s", self._what, exc_info=error)
+        return True
 
 
 class RedactingFormatter(logging.Formatter):

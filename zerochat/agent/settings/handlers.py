@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from zerochat.agent.settings.config_file import from_environment, variable_of
 from zerochat.agent.settings.config_writer import write_setting
-from zerochat.agent.settings.options import AT_ONCE, CHAT, full_name, typed
+from zerochat.agent.settings.options import CHAT, applies_at_once, full_name, typed
 from zerochat.agent.settings.overview import shown
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
@@ -33,8 +33,9 @@ def change(places: ProfilePaths | None, params: ChangeSettingParams) -> SettingI
     if places is None:
         raise NoSettings
     name = full_name(params.name)
+    value = None if params.value is None else typed(name, params.value)
     try:
-        write_setting(places, name, None if params.value is None else typed(name, params.value))
+        write_setting(places, name, value)
     except OSError as error:
         from zerochat.agent.storage.database import disk_error
 
@@ -42,12 +43,7 @@ def change(places: ProfilePaths | None, params: ChangeSettingParams) -> SettingI
     note = ""
     if name in from_environment(os.environ):
         note = f"the environment variable {variable_of(name)} overrides it"
-    elif not name.startswith(CHAT) and not applies_at_once(name):
+    elif not name.startswith(CHAT) and not applies_at_once(name, value):
         note = "it applies at the next start of the agent"
     held = next((one for one in settings(places) if one.name == name), SettingInfo(name, "", "default"))
     return SettingInfo(held.name, held.value, held.source, note)
-
-
-def applies_at_once(name: str) -> bool:
-    """Whether a running agent applies a change of this setting."""
-    return name in AT_ONCE

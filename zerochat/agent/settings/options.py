@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from zerochat.agent.settings import values
 from zerochat.agent.settings.config_file import value_of
-from zerochat.agent.settings.values import Check, checked, number, unknown_setting
+from zerochat.agent.settings.values import ALWAYS, Check, checked, number, unknown_setting
+from zerochat.limits import INDICATOR_MEMBERS_MAX
 
 CHAT: Final = "chat."
 """The prefix of settings that only clients use."""
@@ -19,6 +20,7 @@ GROUPS: Final = "chat.groups."
 KEY_MESSAGES_MAX, KEY_DAYS_MAX, KEY_REMOVALS_MAX = 256, 90, 16
 """As in the core, which the chat does not import before its first frame."""
 FILE_MEBIBYTES_MAX: Final = 1 << 10
+HIDDEN: Final = "network.hidden"
 _FLAG: Final = ("true", "false")
 
 
@@ -46,6 +48,11 @@ class Option(Struct, frozen=True):
     @property
     def is_flag(self) -> bool:
         return self.choices == _FLAG
+
+    @property
+    def takes_flag(self) -> bool:
+        """Whether true and false are among its values."""
+        return self.choices[: len(_FLAG)] == _FLAG
 
 
 def _flag(name: str, meaning: str, default: bool, *, at_once: bool = False) -> Option:
@@ -116,7 +123,14 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _flag("network.port_fallback", "listen on any free port when the requested one is in use", False),
         Option("network.advertise", "the IP address that peers connect to", values.advertise, example="203.0.113.7"),
         Option("network.socks", "a SOCKS5 proxy for all outgoing connections", values.socks, example="127.0.0.1:9050"),
-        _flag("network.hidden", "announce no address", False),
+        Option(
+            HIDDEN,
+            "announce no address; always: connect to your own mediators only, which send for you",
+            values.hidden,
+            False,
+            (*_FLAG, ALWAYS),
+            at_once=True,
+        ),
         _flag("network.cover", "send cover traffic about every 20 seconds", False),
         Option("network.web", "the address for HTTP and WebSocket", values.web_listen, example="0.0.0.0:8080"),
         Option(
@@ -177,7 +191,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("hooks.timeout", "seconds after which a hook is killed", number("seconds", 1, 600), 10, at_once=True),
         _flag(
             "share.read_receipts",
-            "exchange read receipts with connected members, in groups of at most 32",
+            f"exchange read receipts with connected members, in groups of at most {INDICATOR_MEMBERS_MAX}",
             False,
             at_once=True,
         ),
@@ -306,10 +320,15 @@ def written(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
+def applies_at_once(name: str, value: object) -> bool:
+    """Whether a running agent applies this value of a setting: it closes sockets at once, and opens none."""
+    return name in AT_ONCE and (name != HIDDEN or value == ALWAYS)
+
+
 def typed(name: str, text: str) -> object:
     """The value that a user types; flags also accept on, off, yes and no."""
     value = value_of(text)
-    if name in OPTIONS and OPTIONS[name].is_flag and isinstance(value, str):
+    if name in OPTIONS and OPTIONS[name].takes_flag and isinstance(value, str):
         return {"on": True, "yes": True, "off": False, "no": False}.get(value.lower(), value)
     return str(text).strip() if name.startswith(KEYS) else value
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zerochat.agent.settings.config_file import BadSettings, BadVariable, from_environment, read_config, variable_of
 from zerochat.agent.settings.options import CHAT, CHECKS
-from zerochat.agent.settings.values import checked, unknown_setting
+from zerochat.agent.settings.values import Hidden, checked, unknown_setting
 from zerochat.agent.storage.paths import ProfilePaths
 
 TOGETHER: Final = "network.web_certificate and network.web_key must be set together"
@@ -24,7 +24,7 @@ class Settings(Struct, frozen=True):
     port_fallback: bool = False
     socks: str | None = None
     cover: bool = False
-    hidden: bool = False
+    hidden: Hidden = False
     web: str | None = None
     web_public: str | None = None
     web_certificate: str | None = None

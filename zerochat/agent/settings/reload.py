@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent.settings.options import AT_ONCE, CHECKS
+from zerochat.agent.settings.options import CHECKS, applies_at_once
 from zerochat.agent.settings.reader import Settings, load_settings
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.errors import LocalError
@@ -59,8 +59,8 @@ def differences(before: Settings, after: Settings) -> Reloaded:
     """The settings that differ, by when they apply."""
     changed = [name for name in CHECKS if _value(before, name) != _value(after, name)]
     return Reloaded(
-        tuple(name for name in changed if name in AT_ONCE),
-        tuple(name for name in changed if name not in AT_ONCE),
+        tuple(name for name in changed if applies_at_once(name, _value(after, name))),
+        tuple(name for name in changed if not applies_at_once(name, _value(after, name))),
         after.warnings,
     )
 

@@ -18,6 +18,10 @@ Way: TypeAlias = Literal["bell", "desktop", "command"]
 Trigger: TypeAlias = Literal["focused", "visible", "sent"]
 """When messages in the open conversation count as read: while the window has the focus, always, or after a reply."""
 
+Hidden: TypeAlias = bool | Literal["always"]
+"""Whether the agent announces no address; always: it also connects to its own mediators only."""
+
+ALWAYS: Final = "always"
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 WAYS: Final[tuple[Way, ...]] = get_args(Way)
 TRIGGERS: Final[tuple[Trigger, ...]] = get_args(Trigger)
@@ -203,6 +207,13 @@ def advertise_address(address: str) -> str:
             "it must be an IP address without a port, such as 203.0.113.7 or 2001:db8::7, because peers do not look"
             " up names"
         ) from None
+
+
+def hidden(value: object) -> Hidden:
+    """true, false, or `always`."""
+    if isinstance(value, bool) or value == ALWAYS:
+        return value
+    raise ValueError('it must be true, false or "always"')
 
 
 def socks(value: object) -> str:

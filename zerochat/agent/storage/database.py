@@ -9,9 +9,10 @@ encrypted pages. The cipher is ChaCha20-Poly1305 per page under a raw 32-byte ke
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import ClassVar, Final
 
 import apsw
@@ -299,27 +300,54 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def sqlite_errors(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
+class sqlite_errors:
     """Maps SQLite's errors to DiskFull, DiskReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or
-    JournalInUse."""
-    try:
-        yield
-    except apsw.FullError as error:
-        raise DiskFull(path=path) from error
-    except apsw.ReadOnlyError as error:
-        raise DiskReadOnly(path=path, why="the file is read-only") from error
-    except apsw.NotADBError as error:
-        raise _unreadable_error(path) from error
-    except apsw.CorruptError as error:
-        raise JournalDamaged(path=path, why="a page fails authentication") from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise JournalInUse(path=path) from error
-    except (apsw.IOError, apsw.CantOpenError) as error:
-        # SQLite detects a full disk only from a plain write, and no exceeded quota.
-        number = db.system_errno if db is not None else 0
-        why = OSError(number, os.strerror(number) if number else str(error))
-        raise disk_error(why, path) from error
+    JournalInUse. `on_damage` receives each JournalDamaged."""
+
+    __slots__ = ("_db", "_on_damage", "_path")
+
+    def __init__(
+        self,
+        path: Path,
+        db: apsw.Connection | None = None,
+        on_damage: Callable[[JournalDamaged], None] | None = None,
+    ) -> None:
+        self._path, self._db, self._on_damage = path, db, on_damage
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        ours = _error_of(error, self._path, self._db)
+        damage = ours or error
+        if self._on_damage is not None and isinstance(damage, JournalDamaged):
+            self._on_damage(damage)
+        if ours is not None:
+            raise ours from error
+
+
+def _error_of(error: BaseException, path: Path, db: apsw.Connection | None) -> LocalError | None:
+    """Our error for one of SQLite's; None: it is none of these."""
+    match error:
+        case apsw.FullError():
+            return DiskFull(path=path)
+        case apsw.ReadOnlyError():
+            return DiskReadOnly(path=path, why="the file is read-only")
+        case apsw.NotADBError():
+            return _unreadable_error(path)
+        case apsw.CorruptError():
+            return JournalDamaged(path=path, why="a page fails authentication")
+        case apsw.BusyError() | apsw.LockedError():
+            return JournalInUse(path=path)
+        case apsw.IOError() | apsw.CantOpenError():
+            # SQLite detects a full disk only from a plain write, and no exceeded quota.
+            number = db.system_errno if db is not None else 0
+            return disk_error(OSError(number, os.strerror(number) if number else str(error)), path)
+    return None
 
 
 @contextmanager

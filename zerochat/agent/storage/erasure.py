@@ -22,11 +22,12 @@ from zerochat.errors import LocalError, RemoteError
 from zerochat.group.effects import EraseContent
 from zerochat.group.event_log.event import EXPIRED, LASTING, load_event
 
-SLICE_ROWS: Final = 256
-"""Rows of one slice: some milliseconds."""
-MERGE_PAGES: Final = 256
+SLICE_ROWS: Final = 32
+"""Rows of one slice, of others and of our own: about 4 ms of work, 50 if the index merges its segments meanwhile. The
+agent does nothing else for that time."""
+MERGE_PAGES: Final = 32
 """Pages of the index that one slice merges."""
-VACUUM_PAGES: Final = 256
+VACUUM_PAGES: Final = 64
 """Free pages that one slice returns to the file system."""
 DRAFT_PREFIX: Final = "draft:"
 """Prefix of the keys in `meta` that hold drafts, followed by the group's id, `/` and the client (`drafts.py`)."""
@@ -59,7 +60,8 @@ _LASTING = ", ".join(repr(type_) for type_ in sorted({*LASTING, EXPIRED}))
 _CONTENT = f"type NOT IN ({_LASTING})"
 _OTHERS = f"""
 SELECT seq, id, lamport, position, record FROM events
-WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND lamport < ? AND author <> ? AND {_CONTENT}
+WHERE group_id = ? AND refuted = 0 AND type <> '{EXPIRED}' AND lamport >= ? AND lamport < ?
+AND author <> ? AND {_CONTENT}
 ORDER BY lamport LIMIT ?
 """  # noqa: S608  # the types above
 _OWN = """

@@ -15,7 +15,7 @@ comparison with peers.
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -49,32 +49,36 @@ from zerochat.agent.storage.database import (
 )
 from zerochat.agent.storage.disputes import CaseStore
 from zerochat.agent.storage.erasure import DRAFT_PREFIX, ErasureStore
+from zerochat.agent.storage.erasure_key import ErasureKey, erasure_key_path
 from zerochat.agent.storage.log_queries import LogQueries, NoSuchEvent
 from zerochat.agent.storage.signed_messages import SignedMessageStore
-from zerochat.agent.storage.state_parts import UnreadablePart, assemble, changes, parts_of
+from zerochat.agent.storage.state_parts import UnreadablePart, assemble, changes, is_erasable, parts_of
 from zerochat.agent.storage.tables import (
     CONFIRM_EVENTS,
     COUNT_RECEIPTS,
     DELETE_META,
     DELETE_OLD_RECEIPTS,
     DELETE_PARTS,
+    DELETE_SEALED_PARTS,
     DELETE_TELEMETRY_NAMES,
     FORMAT,
     INSERT_EVENT,
     INSERT_RECEIPT,
     META_BELOW,
     READ_PREFIX,
-    RECEIPTS_MAX,
     REFUTE_EVENTS,
     SCHEMA,
+    SEALED_PARTS,
     SET_META,
     WRITE_PART,
+    WRITE_SEALED_PART,
     EventReceipt,
     Row,
     values_of,
 )
 from zerochat.agent.storage.tlog import TlogStore
 from zerochat.closing import Closing
+from zerochat.errors import LocalError
 from zerochat.group.effects import (
     ConfirmEvents,
     DeleteBlobs,
@@ -153,6 +157,9 @@ class Journal(LogQueries, Closing):
         """Dispute cases in which we are accuser or accused."""
         self.erasures = ErasureStore(connection, self._faults, self._transaction, self.stream)
         """Expired content that is to be erased."""
+        self._erasure_key = ErasureKey(erasure_key_path(path))
+        self.has_used_keys = False
+        """Whether sealed parts have changed since they were last sealed anew (`erase_used_keys`)."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state of the checkpoint on disk, if `_read`; changed parts are found by comparing identities with it."""
@@ -202,7 +209,10 @@ class Journal(LogQueries, Closing):
         return journal
 
     def close(self) -> None:
-        """Checkpoint the write-ahead log, and close the file. Idempotent."""
+        """Erase used keys, checkpoint the write-ahead log, and close the file. Idempotent."""
+        if self.has_used_keys:
+            with suppress(LocalError, apsw.ConnectionClosedError):  # the next start erases them
+                self.erase_used_keys()
         with self._faults():
             self._db.close()
 
@@ -242,14 +252,31 @@ class Journal(LogQueries, Closing):
     def load(self, shape: type[S]) -> S | None:
         """The state that the last `commit` wrote, of the frozen dataclass `shape`; None in a new journal."""
         with self._faults():
-            rows: Any = self._db.execute("SELECT path, value FROM checkpoint ORDER BY number")
-            try:
-                found = assemble(shape, rows)
-            except UnreadablePart as error:
-                raise JournalDamaged(path=self.path, why=error) from error
+            rows: list[Any] = self._db.execute("SELECT path, value FROM checkpoint ORDER BY number").fetchall()
+            sealed: Sequence[Any] = self._db.execute(SEALED_PARTS).fetchall()
+        opened = [(path, self._erasure_key.open(path, value)) for path, value in sealed]
+        rows += [one for one in opened if one[1] is not None]
+        try:
+            found = assemble(shape, rows)
+        except UnreadablePart as error:
+            raise JournalDamaged(path=self.path, why=error) from error
         state, self._afresh = found or (None, False)
-        self._written, self._read = state, True
+        self._afresh |= any(value is None for _, value in opened)  # a backup, whose keys are not there
+        self._written, self._read, self.has_used_keys = state, True, bool(sealed)
         return state
+
+    def erase_used_keys(self) -> None:
+        """Seal the sealed parts anew, so that none of their older versions opens."""
+        key, is_complete = self._erasure_key, False
+        while not is_complete:  # after an interrupted erasure, older versions are sealed under the second key, too
+            is_complete = key.advance()
+            with self._transaction():
+                sealed: Sequence[Any] = self._db.execute(SEALED_PARTS).fetchall()
+                values = [(path, key.open(path, value)) for path, value in sealed]
+                anew = [(path, key.seal(path, value)) for path, value in values if value is not None]
+                self._db.executemany(WRITE_SEALED_PART, anew)
+            key.erase()
+        self.has_used_keys = False
 
     def commit(
         self,
@@ -268,13 +295,17 @@ class Journal(LogQueries, Closing):
         if not self._read:
             self.load(type(after))
         base = None if self._afresh else self._written
-        changed = list(changes(base, after))
-        if changed or effects or notes or meta:
+        changed, sealed = self._changed_parts(base, after)
+        if changed or sealed or effects or notes or meta:
             try:
                 with self._transaction():
-                    if self._afresh:
-                        self._db.executemany(DELETE_PARTS, [(path,) for path in parts_of(after)])
-                    self._db.executemany(DELETE_PARTS, [(path,) for path, value in changed if value is None])
+                    gone = [(path,) for path in parts_of(after)] if self._afresh else []
+                    gone += [(path,) for path, value in changed if value is None]
+                    self._db.executemany(DELETE_PARTS, gone)
+                    before = self._db.total_changes()
+                    self._db.executemany(DELETE_SEALED_PARTS, gone)
+                    self._db.executemany(WRITE_SEALED_PART, sealed)
+                    has_used_keys = self._db.total_changes() > before
                     self._db.executemany(WRITE_PART, [(path, value) for path, value in changed if value is not None])
                     self._apply_effects(effects)
                     if notes:
@@ -287,7 +318,20 @@ class Journal(LogQueries, Closing):
                 self.stream.rolled_back()
                 raise
             self.revision += bool(effects)
+            self.has_used_keys |= has_used_keys
         self._written, self._afresh = after, False
+
+    def _changed_parts(
+        self, base: object | None, after: object
+    ) -> tuple[list[tuple[str, bytes | None]], list[tuple[str, bytes]]]:
+        """The parts to write or delete to get from `base` to `after`, and the sealed parts to write."""
+        plain, sealed = list[tuple[str, bytes | None]](), list[tuple[str, bytes]]()
+        for path, value in changes(base, after):
+            if value is not None and is_erasable(type(after), path):
+                sealed.append((path, self._erasure_key.seal(path, value)))
+            else:
+                plain.append((path, value))
+        return plain, sealed
 
     # --- meta -------------------------------------------------------------------------------------------------------
 
@@ -328,10 +372,12 @@ class Journal(LogQueries, Closing):
         for kind, run in groupby(effects, type):
             if kind is StoreEvent:
                 events = [one for one in run if isinstance(one, StoreEvent)]
-                self._store_events(events)
+                are_new = self._store_events(events)
                 waiting += sum(len(one.record) for one in events if one.type == POST)
                 changed_posts |= dict.fromkeys(
-                    affected for one in events if (affected := search_index.affected_post(one))
+                    affected
+                    for one in events
+                    if not (are_new and one.type == POST) and (affected := search_index.affected_post(one))
                 )
                 continue
             for one in run:
@@ -366,13 +412,12 @@ class Journal(LogQueries, Closing):
 
     def _find_unindexed(self) -> tuple[int, int]:
         upto = int(self.meta_get(search_index.INDEXED_UPTO) or 0)
-        return upto, search_index.unindexed(self._db, upto)[1]
+        return upto, search_index.unindexed_bytes(self._db, upto)
 
     def _index_waiting(self) -> None:
         """Index the posts that wait, within a transaction."""
         upto, _ = self._unindexed or self._find_unindexed()
-        waiting, _, last = search_index.unindexed(self._db, upto)
-        search_index.reindex(self._db, waiting, last)
+        last = search_index.index_after(self._db, upto)
         self._db.execute(SET_META, (search_index.INDEXED_UPTO, b"%d" % last))
         self._unindexed = last, 0
 
@@ -394,14 +439,17 @@ class Journal(LogQueries, Closing):
             if not done or not isinstance(error, DiskFull):
                 raise
 
-    def _store_events(self, events: Sequence[StoreEvent]) -> None:
+    def _store_events(self, events: Sequence[StoreEvent]) -> bool:
+        """Whether none of them is known to have been here before."""
         if not self.stream.refuted_unacked:
+            last = self._scalar("SELECT max(seq) FROM events") or 0
             self._db.executemany(INSERT_EVENT, [values_of(one) for one in events])
-            return
+            return int(self._scalar("SELECT count(*) FROM events WHERE seq > ?", (last,))) == len(events)
         for one in events:  # one by one, because their numbers are assigned in this order
             if (moved := self.stream.renumber(one.id)) is not None:
                 search_index.renumber(self._db, *moved)
             self._db.execute(INSERT_EVENT, values_of(one))
+        return False
 
     def forget(self, group: str) -> None:
         """Delete a group's events, receipts, drafts and read marker, within the batch's transaction; SQLite overwrites
@@ -420,25 +468,23 @@ class Journal(LogQueries, Closing):
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _store_receipt(self, one: StoreReceipt) -> None:
-        """Insert a receipt, and delete the member's oldest ones when there are too many."""
+        """Insert a receipt, and delete a tenth of the member's when there are too many, the oldest."""
         known = self._receipts.get((one.group, one.member))
         if known is None:
             known = int(self._scalar(COUNT_RECEIPTS, (one.group, one.member)))
         self._db.execute(INSERT_RECEIPT, (one.group, one.member, one.author, one.upto, one.at, one.via))
         known += self._db.changes()
-        if known > RECEIPTS_MAX:
-            self._db.execute(DELETE_OLD_RECEIPTS, (one.group, one.member, RECEIPTS_MAX // 10))
+        if known > one.kept_max:
+            surplus = known - one.kept_max + one.kept_max // 10
+            self._db.execute(DELETE_OLD_RECEIPTS, (one.group, one.member, surplus))
             known -= self._db.changes()
         self._receipts[one.group, one.member] = known
 
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
-        try:
-            with sqlite_errors(self.path, self._db):
-                yield
-        except JournalDamaged as error:
-            self.damage = JournalDamaged(path=self.path, why=error.fields["why"]).sentence()
-            raise
+    def _faults(self) -> sqlite_errors:
+        return sqlite_errors(self.path, self._db, self._note_damage)
+
+    def _note_damage(self, error: JournalDamaged) -> None:
+        self.damage = JournalDamaged(path=self.path, why=error.fields["why"]).sentence()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

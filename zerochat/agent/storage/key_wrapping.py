@@ -110,7 +110,13 @@ class KeyringFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="keyrin
     version: int = VERSION
 
 
-Secret = TypeVar("Secret", KeyFile, WrappedKeyFile, KeyringFile)
+class ErasureKeyFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="erasure-key"):
+    keys: tuple[str, str]
+    """The key in force and the next one (`erasure_key.py`)."""
+    version: int = VERSION
+
+
+Secret = TypeVar("Secret", KeyFile, WrappedKeyFile, KeyringFile, ErasureKeyFile)
 
 
 # --- passphrases ----------------------------------------------------------------------------------------------------

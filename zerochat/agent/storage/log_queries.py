@@ -165,10 +165,11 @@ class LogQueries:
         """The number of a group's events whose content has expired."""
         return int(self._scalar(COUNT_EXPIRED, (group,)))
 
-    def receipts_of(self, group: str, author: str, position: int) -> list[EventReceipt]:
-        """The receipts of an event, in the order of the members' DIDs."""
+    def receipts_of(self, group: str, author: str, position: int, members: Sequence[str]) -> list[EventReceipt]:
+        """The receipts of an event by these members, in the order of their DIDs."""
         with self._faults():
-            rows: Iterable[Any] = self._db.execute(RECEIPTS_OF, (group, author, position))
+            wanted = json_list(sorted(members))
+            rows: Iterable[Any] = self._db.execute(RECEIPTS_OF, (group, author, position, wanted))
             return [EventReceipt(*row) for row in rows]
 
     def refuted(self, group: str) -> list[Row]:

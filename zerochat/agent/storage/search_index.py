@@ -59,16 +59,14 @@ SELECT indexed_posts.position, indexed_posts.seq
 FROM words CROSS JOIN indexed_posts ON indexed_posts.position = words.rowid
 WHERE words MATCH ? AND words.rowid >= ? AND words.rowid < ? ORDER BY words.rowid DESC LIMIT ?
 """
-_POST: Final = """
-SELECT seq, group_id, author, lamport, record, refuted,
-    (SELECT position FROM indexed_posts WHERE indexed_posts.seq = post.seq), EXISTS (
+_COLUMNS: Final = """seq, id, group_id, author, lamport, record, refuted, EXISTS (
     SELECT 1 FROM events AS one
     WHERE one.group_id = post.group_id AND one.target = post.id AND one.target <> '' AND one.refuted = 0
-)
-FROM events AS post WHERE id = ? AND type = 'post' AND seq <= ?
-"""
-"""A post by its id; the last two columns: its position in the index, and whether it has annotations."""
-_UNINDEXED: Final = "SELECT seq, id, length(record) FROM events WHERE seq > ? AND type = 'post' ORDER BY seq"
+), (SELECT position FROM indexed_posts WHERE indexed_posts.seq = post.seq)"""
+"""Of a post; the last two: whether it has annotations, and its position in the index, if it has one."""
+_POST: Final = f"SELECT {_COLUMNS} FROM events AS post WHERE id = ? AND type = 'post' AND seq <= ?"  # noqa: S608
+_UNINDEXED: Final = f"SELECT {_COLUMNS} FROM events AS post WHERE seq > ? AND type = 'post' ORDER BY seq"  # noqa: S608
+_UNINDEXED_BYTES: Final = "SELECT coalesce(sum(length(record)), 0) FROM events WHERE seq > ? AND type = 'post'"
 _DELETIONS: Final = """
 SELECT position FROM events
 WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'delete'
@@ -172,19 +170,29 @@ def affected_post(event: StoreEvent) -> str:
     return event.id if event.type == POST else event.target if event.type in (EDIT, DELETE) else ""
 
 
-def unindexed(db: apsw.Connection, after: int) -> tuple[list[str], int, int]:
-    """The posts after this local number: their ids, the size of their records, and the last local number."""
+def unindexed_bytes(db: apsw.Connection, after: int) -> int:
+    """The size of the records of the posts after this local number."""
+    rows: Sequence[Any] = db.execute(_UNINDEXED_BYTES, (after,)).fetchall()
+    return int(rows[0][0])
+
+
+def index_after(db: apsw.Connection, after: int) -> int:
+    """Index the posts after this local number. Returns the last local number."""
     rows: Sequence[Any] = db.execute(_UNINDEXED, (after,)).fetchall()
-    return [event for _, event, _ in rows], sum(size for _, _, size in rows), rows[-1][0] if rows else after
+    _index_rows(db, rows)
+    return int(rows[-1][0]) if rows else after
 
 
 def reindex(db: apsw.Connection, touched: Iterable[str], upto: int) -> None:
     """Index these posts by their current text in the log, as far as their local number is at most `upto`."""
     for event in touched:
-        rows: Sequence[Any] = db.execute(_POST, (event, upto)).fetchall()
-        for seq, group, author, lamport, record, refuted, position, annotated in rows:
-            body = body_now(db, group, event, author, record) if annotated else _body_of(record) or Body("")
-            index(db, seq, group, author, lamport, "" if refuted else body.text, body.mentioned, position)
+        _index_rows(db, db.execute(_POST, (event, upto)).fetchall())
+
+
+def _index_rows(db: apsw.Connection, rows: Iterable[Any]) -> None:
+    for seq, event, group, author, lamport, record, refuted, annotated, position in rows:
+        body = body_now(db, group, event, author, record) if annotated else _body_of(record) or Body("")
+        index(db, seq, group, author, lamport, "" if refuted else body.text, body.mentioned, position)
 
 
 def renumber(db: apsw.Connection, before: int, now: int) -> None:

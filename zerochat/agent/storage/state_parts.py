@@ -2,8 +2,9 @@
 
 A batch changes little of a large state: one counter of one member of one group. So each field of the root is a part; a
 field that is a dict of structs is split by entry; an entry that itself contains such a dict is split by field, and so
-is a `Composite`. Values are immutable, so a part with an identical object is unchanged, and the cost of finding changes
-is proportional to the changes.
+are a `Composite`, whose dicts of bytes and of tuples are split by entry too, and an `Erasable`, whose parts are sealed
+(`is_erasable`), and whose defaults have none. Values are immutable, so a part with an identical object is unchanged,
+and the cost of finding changes is proportional to the changes.
 
 The entries of a split dict come back in the order in which they were first written. A struct whose dicts have an order
 that matters, such as a membership view, is one part.
@@ -14,14 +15,16 @@ ignored.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Final, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import fields
 
+from zerochat.crypto.structs import Erasable
 from zerochat.errors import ZerochatError
-from zerochat.group.state.composite import Composite
+from zerochat.group.composite import Composite
 
 S = TypeVar("S")
 
@@ -55,6 +58,8 @@ class _Fields(Struct, frozen=True):
 
     type: type
     parts: "dict[str, _Part]"
+    defaults: dict[str, Any]
+    """Of an `Erasable`: the values of fields that have no part."""
 
 
 _Part: TypeAlias = _Whole | _Entries | _Fields
@@ -62,17 +67,31 @@ _Part: TypeAlias = _Whole | _Entries | _Fields
 
 @cache
 def _fields_of(shape: Any) -> _Fields:
-    hints = get_type_hints(shape)
-    return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in fields(shape)})
+    hints, composite = get_type_hints(shape), issubclass(shape, Composite)
+    optional = [each for each in fields(shape) if not each.required and issubclass(shape, Erasable)]
+    defaults = {
+        each.name: each.default if each.default is not NODEFAULT else each.default_factory() for each in optional
+    }
+    parts = {each.name: _part_of(hints[each.name], composite=composite) for each in fields(shape)}
+    return _Fields(shape, parts, defaults)
 
 
-def _part_of(hint: Any) -> "_Part":
+def _part_of(hint: Any, *, composite: bool) -> "_Part":
     arguments = get_args(hint)
-    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes, int) and _is_record(arguments[1]):
-        fields = _fields_of(arguments[1])
-        splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
-        return _Entries(arguments[0], fields if splits else _whole_of(arguments[1]))
-    return _fields_of(hint) if isinstance(hint, type) and issubclass(hint, Composite) else _whole_of(hint)
+    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes, int):
+        if _is_record(arguments[1]):
+            fields = _fields_of(arguments[1])
+            splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
+            return _Entries(arguments[0], fields if splits or _is(arguments[1], Erasable) else _whole_of(arguments[1]))
+        if composite and (arguments[1] is bytes or get_origin(arguments[1]) is tuple):
+            return _Entries(arguments[0], _whole_of(arguments[1]))
+    if get_origin(hint) in (Union, UnionType) and len(others := [one for one in arguments if one is not NoneType]) == 1:
+        return _fields_of(others[0]) if _is(others[0], Erasable) else _whole_of(hint)
+    return _fields_of(hint) if _is(hint, Composite) or _is(hint, Erasable) else _whole_of(hint)
+
+
+def _is(hint: Any, base: type) -> bool:
+    return isinstance(hint, type) and issubclass(hint, base)
 
 
 @cache
@@ -81,7 +100,23 @@ def _whole_of(hint: Any) -> _Whole:
 
 
 def _is_record(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Struct)
+    return _is(hint, Struct)
+
+
+def is_erasable(shape: Any, path: str) -> bool:
+    """Whether a path of `changes` is a part of an `Erasable`."""
+    part: _Part = _fields_of(shape)
+    for name in path.split("/"):
+        match part:
+            case _Fields() if issubclass(part.type, Erasable):
+                return True
+            case _Fields():
+                part = part.parts[name]
+            case _Entries():
+                part = part.entry
+            case _Whole():
+                return False
+    return isinstance(part, _Fields) and issubclass(part.type, Erasable)
 
 
 # --- splitting ------------------------------------------------------------------------------------------------------
@@ -109,11 +144,21 @@ def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[
     match part:
         case _Whole():
             yield path, msgspec.msgpack.encode(after)
+        case _Fields() if after is None:
+            yield path, None
         case _Fields():
             for name, each in part.parts.items():
-                old = _ABSENT if before is _ABSENT else getattr(before, name)
-                if (new := getattr(after, name)) is not old:
-                    yield from _changes(each, f"{path}/{name}" if path else name, old, new)
+                old = _ABSENT if before is _ABSENT or before is None else getattr(before, name)
+                if (new := getattr(after, name)) is old:
+                    continue
+                below = f"{path}/{name}" if path else name
+                if name in part.defaults and new == part.defaults[name]:
+                    if old is not _ABSENT:
+                        yield below, None
+                    continue
+                if name in part.defaults and old == part.defaults[name]:
+                    old = _ABSENT
+                yield from _changes(each, below, old, new)
         case _Entries():
             if before is _ABSENT:
                 yield path, DICT
@@ -206,13 +251,18 @@ def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) ->
             values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
         elif each.required:
             raise UnreadablePart(f"{below} is missing")
-        elif not isinstance(part.parts[each.name], _Whole):
+        elif not (each.name in part.defaults or _is_leaf(part.parts[each.name])):
             # The default has dicts that have no parts yet.
             moved.append(below)
     try:
         return part.type(**values)
     except (ValueError, TypeError, ZerochatError) as error:
         raise UnreadablePart(f"{path or part.type.__name__} is invalid: {error}") from error
+
+
+def _is_leaf(part: _Part) -> bool:
+    """Whether a default value of this part needs no parts below it."""
+    return isinstance(part, _Whole) or (isinstance(part, _Fields) and issubclass(part.type, Erasable))
 
 
 def _decode(part: _Whole, node: _Node, path: str) -> Any:

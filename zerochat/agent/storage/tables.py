@@ -19,12 +19,10 @@ APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`: marks the file as a zerochat journal in the SQLite header."""
 SCHEMA_VERSION: Final = 1
 FORMAT: Final = FileFormat(APPLICATION_ID, SCHEMA_VERSION)
-RECEIPTS_MAX: Final = 10_000
-"""Receipts kept per member and group; beyond that the oldest tenth is deleted."""
-
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, value BLOB NOT NULL) STRICT;
+CREATE TABLE sealed_parts (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, value BLOB NOT NULL) STRICT;
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     group_id TEXT NOT NULL,
@@ -244,16 +242,11 @@ SELECT author, top, (
 """
 """A loose index scan over the authors: one step per author, however many events they have."""
 RECEIPTS_OF: Final = """
-WITH RECURSIVE members (member) AS (
-    SELECT min(member) FROM receipts WHERE group_id = ?1
-    UNION ALL
-    SELECT (SELECT min(member) FROM receipts WHERE group_id = ?1 AND member > members.member)
-    FROM members WHERE members.member IS NOT NULL
-)
-SELECT receipts.member, receipts.upto, receipts.at, receipts.via FROM members CROSS JOIN receipts
-WHERE receipts.group_id = ?1 AND receipts.member = members.member AND receipts.author = ?2 AND receipts.upto = (
+SELECT receipts.member, receipts.upto, receipts.at, receipts.via
+FROM (SELECT value AS wanted FROM json_each(?4)) CROSS JOIN receipts
+WHERE receipts.group_id = ?1 AND receipts.member = wanted AND receipts.author = ?2 AND receipts.upto = (
     SELECT min(upto) FROM receipts
-    WHERE group_id = ?1 AND member = members.member AND author = ?2 AND upto >= ?3
+    WHERE group_id = ?1 AND member = wanted AND author = ?2 AND upto >= ?3
 )
 """
 COUNT_RECEIPTS: Final = "SELECT count(*) FROM receipts WHERE group_id = ? AND member = ?"
@@ -295,8 +288,11 @@ META_BELOW: Final = "SELECT key, value FROM meta WHERE key >= ? AND key < ? ORDE
 WRITE_PART: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
 """
+SEALED_PARTS: Final = "SELECT path, value FROM sealed_parts ORDER BY number"
+WRITE_SEALED_PART: Final = WRITE_PART.replace("checkpoint", "sealed_parts")
 DELETE_PARTS: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
 """`0` is the character after `/`."""
+DELETE_SEALED_PARTS: Final = DELETE_PARTS.replace("checkpoint", "sealed_parts")
 
 
 class Row(Redacted, frozen=True):

@@ -204,7 +204,7 @@ def _outbox(group: Group) -> int:
     if group.state != "active":
         return 0
     lacks = [
-        group.seq - max(peer.acks.upto.get(group.me, 0), peer.start_seq)
+        group.seq - max(group.links.acked(did, group.me), peer.start_seq)
         for did, peer in group.links.peers.items()
         if did in group.view.members
     ]

@@ -28,7 +28,7 @@ UNPACKED_BYTES_MAX: Final = 1 << 24
 
 Observer: TypeAlias = Annotated[int, "name", "the recording member"]
 InGroup: TypeAlias = Annotated[int, "name", "the group"]
-KeyMode: TypeAlias = Literal["pairwise-multi", "pairwise-single", "sender-key"]
+KeyMode: TypeAlias = Literal["pairwise-multi", "pairwise-single", "sender-key", "dcgka", "deniable"]
 Keys: TypeAlias = Annotated[KeyMode, "string", "key mode of the group"]
 Kind: TypeAlias = Literal["message", "membership", "annotation"]
 EventKind: TypeAlias = Annotated[

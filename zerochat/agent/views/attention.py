@@ -60,15 +60,17 @@ class Attention:
         """A message was dated in the future."""
         self._clocks_until = time.monotonic() + CLOCKS_S
 
-    def sentence(self, *, stale: bool, banned: bool, leap_ms: int = 0) -> str:
+    def sentence(self, *, stale: bool, banned: bool, leap_ms: int = 0, unsent: str = "") -> str:
         """The most urgent warning; empty: none.
 
         `stale`: members have newer events of ours than this profile. `banned`: a peer is banned. `leap_ms`: an
-        unconfirmed step of our clock.
+        unconfirmed step of our clock. `unsent`: why nothing can be sent; empty: it can.
         """
         now = time.monotonic()
         if self.fault:
             return self.fault
+        if unsent:
+            return unsent
         if now < self._clocks_until:
             return CLOCKS_DIFFER
         if leap_ms:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from zerochat.group.state import Group, MissingRange, ReorderBuffer
 from zerochat.group.sync import reinstated_posts, stale_profile
 from zerochat.group.sync.history_requests import TRIES_MAX, missing_ends
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc import Completeness, GapInfo, GapState, MemberReport
 from zerochat.rpc.common import timestamp
 
@@ -23,43 +24,17 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
     """
     if group.state != "active":
         return None
-    everybody = sorted(group.view.members.values(), key=lambda one: (one.joined, one.did))
-    labels = {one.did: one.label for one in (group.view.former | group.view.members).values()}
-    told = missing_ends(group)
-    if (ours := stale_profile.claimed_seq(group)) > group.seq:
-        told = {**told, group.me: ours}
-    unsure = group.sync.recovery is not None and group.sync.recovery.from_backup
-    authors = sorted(told.keys() | group.log.reorder_buffers.keys())
-    gaps = [_gap(group, author, labels.get(author, ""), told.get(author, 0)) for author in authors]
-    found = [gap for gap in gaps if gap is not None]
-    missing = {gap.author: gap.missing for gap in found}
-    unreachable = {
-        author: len(places)
-        for author in group.sync.reinstated_posts
-        if (places := reinstated_posts.wanted_seqs(group, author))
-    }
-    missing |= {author: missing.get(author, 0) + count for author, count in unreachable.items()}
+    found = _gaps(group)
+    unreachable = _unreachable(group)
+    missing = _missing(found, unreachable)
     members, words = [], []
-    for one in (each for each in everybody if each.did != group.me):
-        peer = group.links.peers.get(one.did)
-        heard = peer.last_received_at if peer is not None else 0
-        present = heard > 0 and (one.did in near or now - heard <= PRESENT_MS)
-        if unsure and group.sync.recovery is not None and one.did not in group.sync.recovery.claims:
-            present = False  # what it said before the backup says nothing of what we had since
-        if present and one.did not in missing:
-            words.append(heard)
-        members.append(
-            MemberReport(
-                did=one.did,
-                nick=one.label,
-                at=timestamp(heard) if heard else None,
-                present=present,
-                missing=missing.get(one.did, 0),
-                view_matches=peer.anti_entropy.view == group.view.checksum
-                if peer is not None and peer.anti_entropy.view
-                else None,
-            )
-        )
+    for did in group.view.eldest:
+        if did == group.me:
+            continue
+        one = _report(group, did, near, now, missing.get(did, 0))
+        if one.present and did not in missing:
+            words.append(group.links.peers[did].last_received_at)
+        members.append(one)
     # How old that is which counts after all, and is not here yet, cannot be told.
     upto = _upto(group, found) if not unreachable else 0
     return Completeness(
@@ -67,10 +42,76 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
         upto=upto,
         upto_at=timestamp(upto) if upto else None,
         at=timestamp(min(words)) if words else None,
-        members=members,
-        gaps=found,
+        members=_notable(members),
+        others=len(members),
+        current=len(words),
+        absent=sum(not one.present for one in members),
+        differing=sum(one.view_matches is False for one in members),
+        gaps=found[:MEMBER_PAGE_MAX],
         waiting=len(group.log.blocked),
     )
+
+
+def missing_by_author(group: Group) -> dict[str, int]:
+    """By author: the number of its events that are known to exist and are missing here."""
+    return _missing(_gaps(group), _unreachable(group))
+
+
+def _gaps(group: Group) -> list[GapInfo]:
+    """The gaps at the ends of the authors' chains."""
+    told = missing_ends(group)
+    if (ours := stale_profile.claimed_seq(group)) > group.seq:
+        told = {**told, group.me: ours}
+    authors = sorted(told.keys() | group.log.reorder_buffers.keys())
+    gaps = [_gap(group, author, _label(group, author), told.get(author, 0)) for author in authors]
+    return [gap for gap in gaps if gap is not None]
+
+
+def _label(group: Group, did: str) -> str:
+    member = group.view.known(did)
+    return member.label if member else ""
+
+
+def _unreachable(group: Group) -> dict[str, int]:
+    """By author: how many of its reinstated posts are wanted."""
+    return {
+        author: len(places)
+        for author in group.sync.reinstated_posts
+        if (places := reinstated_posts.wanted_seqs(group, author))
+    }
+
+
+def _missing(gaps: list[GapInfo], unreachable: dict[str, int]) -> dict[str, int]:
+    missing = {gap.author: gap.missing for gap in gaps}
+    return missing | {author: missing.get(author, 0) + count for author, count in unreachable.items()}
+
+
+def _report(group: Group, did: str, near: Collection[str], now: int, missing: int) -> MemberReport:
+    """What is known of another member's report."""
+    peer, recovery = group.links.peers.get(did), group.sync.recovery
+    heard = peer.last_received_at if peer is not None else 0
+    present = heard > 0 and (did in near or now - heard <= PRESENT_MS)
+    if recovery is not None and recovery.from_backup and did not in recovery.claims:
+        present = False  # what it said before the backup says nothing of what we had since
+    return MemberReport(
+        did=did,
+        nick=group.view.members[did].label,
+        at=timestamp(heard) if heard else None,
+        present=present,
+        missing=missing,
+        view_matches=peer.anti_entropy.view == group.view.checksum
+        if peer is not None and peer.anti_entropy.view
+        else None,
+    )
+
+
+def _notable(members: list[MemberReport]) -> list[MemberReport]:
+    """As many as one answer names: those with missing events or another view before absent ones."""
+    if len(members) <= MEMBER_PAGE_MAX:
+        return members
+    chosen = sorted(members, key=lambda one: (not one.missing, one.view_matches is not False, one.present))
+    kept = {one.did for one in chosen[:MEMBER_PAGE_MAX]}
+    return [one for one in members if one.did in kept]
 
 
 def _upto(group: Group, gaps: list[GapInfo]) -> int:

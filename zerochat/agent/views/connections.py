@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from zerochat import rpc
 from zerochat.didcomm.did import short_form
 from zerochat.group.external.mediators import websocket_uri
+from zerochat.group.external.relayed_posts import relay_of
 from zerochat.group.state import Agent, Connection
 from zerochat.group.state.external import ConnectionState
 from zerochat.rpc import ConnectionInfo
@@ -41,6 +42,13 @@ def connection_info(agent: Agent, one: Connection) -> ConnectionInfo:
 
 def mediators(agent: Agent) -> list[ConnectionInfo]:
     return [connection_info(agent, one) for one in agent.connections.values() if one.mediation]
+
+
+def sends(agent: Agent) -> rpc.Sends:
+    """How this agent sends now."""
+    if not agent.mediated_only:
+        return "direct"
+    return "nothing" if relay_of(agent) is None else "mediator"
 
 
 def is_hidden(agent: Agent) -> bool:

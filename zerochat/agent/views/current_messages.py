@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.storage.journal import Journal, Row
+from zerochat.agent.views.delivery_counts import DeliveryCounts
 from zerochat.agent.views.events import EventContext, event_view, load_record
 from zerochat.errors import LocalError, Malformed
 from zerochat.group.effects import DeleteLog, JournalEffect, RefuteEvents, StoreEvent
@@ -59,6 +61,7 @@ class _Page:
         self._records: dict[str, Record] = {}
         self._posts = {row.id: row for row in rows if row.type == POST}
         """The messages among the rows, and those that they reply to or edit."""
+        self._counts = DeliveryCounts(group)
         self._found: dict[str, CurrentMessage] = {}
         self._annotations: dict[str, list[Annotation]] = {}
 
@@ -103,16 +106,13 @@ class _Page:
         return [event_view(self._group, row, replayed, self._names, self._context(row)) for row in self._rows]
 
     def _context(self, row: Row) -> EventContext:
-        record, bot = self._read(row), row.author in self._bots
+        context = EventContext(record=self._read(row), bot=row.author in self._bots, counts=self._counts)
         if row.type == EDIT:
-            return EventContext(
-                self._found.get(row.target, CurrentMessage()), record=record, named=self._named(row), bot=bot
-            )
+            return replace(context, current=self._found.get(row.target, CurrentMessage()), named=self._named(row))
         if row.type == POST:
-            return EventContext(
-                self._found.get(row.id, CurrentMessage()), self._quote(self._post(row).reply), record, bot=bot
-            )
-        return EventContext(record=record, bot=bot)
+            quoted = self._quote(self._post(row).reply)
+            return replace(context, current=self._found.get(row.id, CurrentMessage()), quoted=quoted)
+        return context
 
     def _named(self, edit: Row) -> frozenset[str]:
         """The members that a message mentioned before this edit: the edit does not mention them anew."""

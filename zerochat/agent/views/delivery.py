@@ -5,89 +5,182 @@ members at the time of the event.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat import rpc
 from zerochat.agent.storage.journal import EventReceipt, Row
 from zerochat.agent.views.completeness import is_refused, known_of
+from zerochat.agent.views.connections import sends
+from zerochat.agent.views.delivery_counts import audience, has
 from zerochat.agent.views.event_pages import chain_extent
 from zerochat.didcomm import PACKERS
-from zerochat.group.event_log.event import CONTROL, LEAVE, REMOVE
+from zerochat.errors import LocalError, RemoteError
+from zerochat.group.event_log.event import LEAVE, REMOVE, load_event
 from zerochat.group.inputs import StepContext
-from zerochat.group.joining.private_conversations import is_waiting
 from zerochat.group.links import mediator_mail, mediator_receipts
+from zerochat.group.links.neighbours import is_ring
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import corroboration
 from zerochat.group.transaction import Transaction
-from zerochat.rpc import Delivery, DeliveryReport, Event, MemberDelivery, MessageStatus
+from zerochat.limits import MEMBER_PAGE_MAX
+from zerochat.rpc import DeliveryReport, Event, MemberDelivery, MessageStatus
 from zerochat.rpc.common import timestamp
 
 
-def audience(group: Group, author: str, position: int, lamport: int) -> list[str]:
-    """The other members that an event is for; in a private conversation also the one that has not joined, by its DID in
-    the group from which it was begun."""
-    members = group.view.members
-    if group.private is not None and author == group.me and is_waiting(group):
-        return [group.private.member]
-    if author == group.me:
-        return [did for did, peer in group.links.peers.items() if did in members and peer.start_seq < position]
-    return [did for did, member in members.items() if did != author and member.joined < lamport]
+def reading(agent: Agent) -> Transaction:
+    """A transaction that is only read from, so that it needs no random bytes."""
+    return Transaction(agent, StepContext(int(time.time() * 1000), bytes), PACKERS)
 
 
-def has(group: Group, member: str, author: str, position: int) -> bool:
-    """Whether a member is known to have this event, which is in the log."""
-    if member in (group.me, author):
-        return True
-    peer = group.links.peers.get(member)
-    return peer is not None and peer.acks.upto.get(author, 0) >= position
-
-
-def counted(group: Group, author: str, position: int, lamport: int) -> Delivery:
-    """How many recipients are known to have it."""
-    meant = audience(group, author, position, lamport)
-    return Delivery(sum(has(group, member, author, position) for member in meant), len(meant))
-
-
-def reach(agent: Agent, group: Group, did: str) -> tuple[rpc.Connection, rpc.Via]:
-    """The state of the connection to a member, and how it is reached."""
+def reach(agent: Agent, group: Group, did: str, turn: Transaction | None = None) -> tuple[rpc.Connection, rpc.Via]:
+    """The state of the connection to a member, and how it is reached. `turn`: from `reading`, for many members."""
     peer = group.links.peers.get(did)
     if did == group.me or peer is None or group.state == "left":
         return ("self" if did == group.me else "unreachable"), ""
-    # Nothing is done with this turn, so it needs no dice.
-    turn = Transaction(agent, StepContext(int(time.time() * 1000), bytes), PACKERS)
-    if not mediator_mail.reachable(turn, group.id, did):
+    turn = turn or reading(agent)
+    if sends(agent) == "nothing" or not mediator_mail.reachable(turn, group.id, did):
         return "unreachable", ""
     relationship = group.links.relationships.get(did)
     settled = relationship is not None and relationship.established
     return ("connected" if settled else "connecting"), ("link" if peer.link in agent.links_up else "mediator")
 
 
+def obstacle(agent: Agent, group: Group, did: str) -> rpc.Obstacle:
+    """Why a member cannot acknowledge anything, as far as that is known; empty: it can."""
+    peer = group.links.peers.get(did)
+    if peer is None or did not in group.view.members or peer.link in agent.links_up:
+        return ""
+    if mediator_mail.is_cut_off(agent, group, did):
+        return "no_mediator"
+    theirs = mediator_mail.reach_of_member(group, did)
+    is_hidden = theirs.pair is None and bool(theirs.routes) and not peer.last_received_at
+    return "own_mediator" if is_hidden and not mediator_mail.own_reach_in(reading(agent), group).routes else ""
+
+
 # --- one event ------------------------------------------------------------------------------------------------------
 
 
-def progress(group: Group, row: Row, names: Mapping[str, str], count: int = -1) -> DeliveryReport:
-    """Which recipients have an event; complete when `count` of them have it (-1: all)."""
+class BadPage(LocalError):
+    """There is no page after {after}."""
+
+
+class Recipients(Struct, frozen=True):
+    """The recipients of an event: first those that lack it, each part in the order of joining."""
+
+    dids: list[str]
+    lacking: int
+    """How many of them, the first ones, lack it."""
+
+    @property
+    def delivered(self) -> int:
+        return len(self.dids) - self.lacking
+
+    def suffices(self, count: int) -> bool:
+        """Whether `count` of them have it (-1: all)."""
+        return self.delivered >= (len(self.dids) if count < 0 else min(count, len(self.dids)))
+
+
+def recipients(group: Group, row: Row) -> Recipients:
+    """Takes time linear in the members."""
     meant = audience(group, row.author, row.position, row.lamport)
+    here = {did: has(group, did, row.author, row.position) for did in meant}
+    lacking = [did for did in meant if not here[did]]
+    return Recipients([*lacking, *(did for did in meant if here[did])], len(lacking))
+
+
+def _cursor(group: Group, did: str, there: bool) -> str:
+    """Where a page ends: a member that has received the event meanwhile is shown again, none is left out."""
+    member = group.view.known(did)
+    return f"{there:d} {member.joined if member else 0} {did}"
+
+
+def _after(group: Group, found: Recipients, cursor: str) -> int:
+    """The index of the first recipient behind a cursor. Raises BadPage."""
+    part, _, rest = cursor.partition(" ")
+    joined, _, did = rest.partition(" ")
+    if part not in ("0", "1") or not (joined.isascii() and joined.isdigit()):
+        raise BadPage(after=ascii(cursor[:64]))
+
+    def place(one: str) -> tuple[int, str]:
+        member = group.view.known(one)
+        return member.joined if member else 0, one
+
+    start, end = (found.lacking, len(found.dids)) if part == "1" else (0, found.lacking)
+    return bisect_right(found.dids, (int(joined), did), start, end, key=place)
+
+
+def page_of(
+    group: Group, found: Recipients, params: rpc.EventParams, names: Mapping[str, str]
+) -> tuple[list[str], str]:
+    """The DIDs of a page of recipients, and the cursor of the next page; empty: there is none. Raises BadPage."""
+    start = _after(group, found, params.after) if params.after else 0
+    limit, query = max(1, min(params.limit, MEMBER_PAGE_MAX)), params.query.casefold()
+    page: list[int] = []
+    for at in range(start, len(found.dids)):
+        if query not in names.get(found.dids[at], "").casefold():
+            continue
+        if len(page) == limit:
+            return [found.dids[one] for one in page], _cursor(group, found.dids[page[-1]], page[-1] >= found.lacking)
+        page.append(at)
+    return [found.dids[at] for at in page], ""
+
+
+def progress(group: Group, row: Row, names: Mapping[str, str], count: int = -1) -> DeliveryReport:
+    """Which recipients have an event, the first page; complete when `count` of them have it (-1: all)."""
+    found = recipients(group, row)
+    page, more = page_of(group, found, rpc.EventParams(group.id, row.id), names)
+    return replace(_report(group, row, found, _states(group, row, page, names), count), next=more)
+
+
+def whole_report(group: Group, row: Row, names: Mapping[str, str], event: Event) -> DeliveryReport:
+    """All recipients of an event, only whether each has it."""
+    found = recipients(group, row)
+    return replace(_report(group, row, found, _states(group, row, found.dids, names), -1), event=event)
+
+
+def _is_sent_to(group: Group, row: Row, member: str) -> bool:
+    """Whether we send an event to a member ourselves until it acknowledges it: ours, on the ring to neighbours."""
+    return row.author == group.me and (member in group.links.peers or not is_ring(group))
+
+
+def _states(group: Group, row: Row, members: Sequence[str], names: Mapping[str, str]) -> list[MemberDelivery]:
     table = []
-    for member in meant:
+    for member in members:
         there = has(group, member, row.author, row.position)
-        state: rpc.DeliveryState = "delivered" if there else "sent" if row.author == group.me else "unknown"
+        state: rpc.DeliveryState = "delivered" if there else "sent" if _is_sent_to(group, row, member) else "unknown"
         table.append(MemberDelivery(member, names.get(member, ""), there, state))
-    return _report(group, row, table, count)
+    return table
 
 
 def report(
-    agent: Agent, group: Group, row: Row, held: list[EventReceipt], names: Mapping[str, str], event: Event
+    agent: Agent,
+    group: Group,
+    row: Row,
+    receipts_of: Callable[[Sequence[str]], list[EventReceipt]],
+    names: Mapping[str, str],
+    event: Event,
+    params: rpc.EventParams | None = None,
 ) -> DeliveryReport:
-    """Which recipients have an event, since when and by which source; for the others, the pending retransmission.
-    `held`: the receipts of its position."""
-    meant = audience(group, row.author, row.position, row.lamport)
-    receipts = {one.member: one for one in held}
-    table = [_one(agent, group, row, member, receipts.get(member), names.get(member, "")) for member in meant]
-    return replace(_report(group, row, table, -1), event=event, signed=row.type in CONTROL)
+    """A page of the recipients of an event: which have it, since when and by which source; for the others, the pending
+    retransmission. `receipts_of` reads the receipts of its position of these members. Raises BadPage."""
+    found = recipients(group, row)
+    page, more = page_of(group, found, params or rpc.EventParams(group.id, row.id), names)
+    held = {one.member: one for one in receipts_of(page)}
+    table = [_one(agent, group, row, member, held.get(member), names.get(member, "")) for member in page]
+    return replace(_report(group, row, found, table, -1), event=event, signed=is_signed(row), next=more)
+
+
+def is_signed(row: Row) -> bool:
+    """Whether an event itself carries its author's signature, which was checked when it came."""
+    with suppress(RemoteError):
+        return bool(load_event(row.record).sig)
+    return False
 
 
 def with_signatures(told: DeliveryReport, signed: bool, by: Mapping[str, str]) -> DeliveryReport:
@@ -112,10 +205,8 @@ def is_refused_by(agent: Agent, group: Group, member: str) -> bool:
     return peer is not None and peer.retransmission.no_room_until > _now(agent)
 
 
-def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> DeliveryReport:
-    delivered = sum(one.delivered for one in table)
-    wanted = len(table) if count < 0 else min(count, len(table))
-    return DeliveryReport(group.id, row.id, delivered, len(table), delivered >= wanted, table)
+def _report(group: Group, row: Row, found: Recipients, table: list[MemberDelivery], count: int) -> DeliveryReport:
+    return DeliveryReport(group.id, row.id, found.delivered, len(found.dids), found.suffices(count), table)
 
 
 def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceipt | None, nick: str) -> MemberDelivery:
@@ -128,8 +219,9 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
         at, via = (timestamp(receipt.at), receipt.via) if receipt is not None else (None, "")
         read = has_read(agent, group, member, row.lamport)
         return MemberDelivery(member, nick, True, "delivered", at, via, connection, heard, read=read)
-    if row.author != group.me:
-        return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
+    why = obstacle(agent, group, member)
+    if not _is_sent_to(group, row, member):
+        return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard, obstacle=why)
     tries = peer.retransmission.tries if peer is not None else 0
     again = (
         timestamp(peer.retransmission.retry_at) if peer is not None and way and peer.retransmission.retry_at else None
@@ -139,7 +231,7 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
     state: rpc.DeliveryState = (
         "held" if is_refused_by(agent, group, member) else "stored" if until else "sent" if way else "queued"
     )
-    found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
+    found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again, obstacle=why)
     return replace(found, stored_until=timestamp(until)) if until else found
 
 
@@ -147,9 +239,13 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: EventReceip
 
 
 def message_status(
-    group: Group, row: Row, held: list[EventReceipt], names: Mapping[str, str], about: DeliveryReport
+    group: Group,
+    row: Row,
+    receipts_of: Callable[[Sequence[str]], list[EventReceipt]],
+    names: Mapping[str, str],
+    about: DeliveryReport,
 ) -> MessageStatus:
-    """Everything known about one event. `about`: its report with the event."""
+    """Everything known about one event. `receipts_of`: as in `report`. `about`: its report with the event."""
     assert about.event is not None
 
     def nick(did: str) -> str:
@@ -173,7 +269,7 @@ def message_status(
             if one.author == row.author and one.seq <= row.position
         ],
         corroborated_by=rpc.Author(second, nick(second)) if second else None,
-        former_members=_gone(group, row, {one.member: one for one in held}, names),
+        former_members=_gone(group, row, receipts_of, names),
     )
 
 
@@ -199,22 +295,26 @@ def _word(row: Row, about: DeliveryReport) -> rpc.Provenance:
         return "refuted"
     if about.event is not None and about.event.self:
         return "own"
-    if row.type in CONTROL or about.signed:
+    if about.signed:
         return "signed"
     return "relayed" if row.relayed_by else "author"
 
 
-def _gone(group: Group, row: Row, held: Mapping[str, EventReceipt], names: Mapping[str, str]) -> list[MemberDelivery]:
-    """The recipients that are no longer members, in the order of joining."""
+def _gone(
+    group: Group, row: Row, receipts_of: Callable[[Sequence[str]], list[EventReceipt]], names: Mapping[str, str]
+) -> list[MemberDelivery]:
+    """The recipients that are no longer members, in the order of joining: the last that one answer names."""
     went: dict[str, int] = {}
     for event in group.control.values():
         if event.type in (LEAVE, REMOVE):
             did = event.author if event.type == LEAVE else remove_of(event).member
             went[did] = max(went.get(did, 0), event.lamport)
+    former = sorted(group.view.former.values(), key=lambda one: (one.joined, one.did))
+    meant = [one.did for one in former if one.did != row.author and one.joined < row.lamport < went.get(one.did, 0)]
+    page = meant[-MEMBER_PAGE_MAX:]
+    held = {one.member: one for one in receipts_of(page)}
     found = []
-    for did, member in sorted(group.view.former.items(), key=lambda item: (item[1].joined, item[0])):
-        if did == row.author or not member.joined < row.lamport < went.get(did, 0):
-            continue
+    for did in page:
         receipt = held.get(did)
         at, via = (timestamp(receipt.at), receipt.via) if receipt is not None else (None, "")
         state: rpc.DeliveryState = "left" if receipt is None else "delivered"

@@ -103,7 +103,7 @@ def log_summary(journal: Journal, group: Group) -> LogSummary:
 def chain_extent(group: Group, author: str, nick: str = "") -> ChainExtent:
     """The contiguous part of a chain that is stored here."""
     chain, past = group.chain(author), group.chain(author).backfill
-    first = past.first if past else 0 if _older(group, author) else 1
+    first = past.first if past else 0 if not chain.seq and _older(group, author) else 1
     seq, tip, sure = chain.seq, chain.head_id, chain.confirmed_seq
     if not tip and past is not None and past.unconfirmed_top is not None:
         # Nothing has come by itself yet; this is what was fetched of the time before.

@@ -1,6 +1,6 @@
 """Events of the log as the control protocol shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -9,8 +9,8 @@ from zerochat import rpc
 from zerochat.agent.files.view import attachments
 from zerochat.agent.storage.journal import Row
 from zerochat.agent.views import members as roster
-from zerochat.agent.views.delivery import counted
-from zerochat.agent.views.members import display_names
+from zerochat.agent.views.delivery_counts import DeliveryCounts
+from zerochat.agent.views.display_names import DisplayNames
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group.event_log.event import (
     ADD,
@@ -27,6 +27,7 @@ from zerochat.group.event_log.event import (
     ROLE,
     TERMS,
     TOPIC,
+    UPGRADE,
     VERDICT,
     VOTE,
     load_event,
@@ -40,6 +41,7 @@ from zerochat.group.membership import (
     remove_of,
     role_of,
     terms_of,
+    upgrade_of,
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement
@@ -47,6 +49,7 @@ from zerochat.group.messages.bodies import Counted, Delete, Edit, Pins, Post, Re
 from zerochat.group.messages.current import CurrentMessage
 from zerochat.group.state import Group
 from zerochat.group.tlog.verdicts import Verdict
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc import Author, Event, EventType, Quote
 from zerochat.rpc.common import timestamp
 
@@ -59,6 +62,7 @@ _TYPES: Final[dict[str, EventType]] = {
     ROLE: "role_changed",
     LABEL: "member_renamed",
     TERMS: "terms_set",
+    UPGRADE: "keys_upgraded",
     POST: "message",
     EDIT: "message_edited",
     DELETE: "message_deleted",
@@ -83,6 +87,8 @@ class EventContext(Struct, frozen=True):
     """Of an edit: the members that the message mentioned before."""
     bot: bool = False
     """Its author has announced that it is a bot."""
+    counts: DeliveryCounts | None = None
+    """Counts its recipients; None: it is shown alone."""
 
 
 def event_view(
@@ -91,7 +97,8 @@ def event_view(
     """One row of the log."""
     context = context or EventContext()
     record = context.record or load_record(row)
-    names = display_names(group) if names is None else names
+    known = names if isinstance(names, DisplayNames) else DisplayNames(group)
+    names = known if names is None else names
     post, stands = _post(record), context.current if row.type == POST else CurrentMessage()
     relayed_by = stands.relayed_by or row.relayed_by
     return Event(
@@ -110,8 +117,8 @@ def event_view(
         parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
         sent_at=timestamp(record.time),
         received_at=timestamp(row.received),
-        body=_body(record, group, context.current),
-        author_nick_then=roster.name_before(group, record.author, record.lamport) if record.is_control else "",
+        body=_body(record, known, context.current),
+        author_nick_then=known.before(record.author, record.lamport) if record.is_control else "",
         reply_to=post.reply or None,
         quoted=context.quoted,
         mentions=[did for did in _called(record, post, context) if group.view.known(did) is not None],
@@ -119,7 +126,7 @@ def event_view(
         hops=_hops(record),
         edited_at=timestamp(stands.edited_at) if stands.edited_at else "",
         deleted=stands.deleted,
-        reactions=[rpc.Reaction(emoji, list(members)) for emoji, members in stands.reactions],
+        reactions=[_reaction(emoji, members, group.me) for emoji, members in stands.reactions],
         attachments=[] if stands.deleted else attachments(group, record, names),
         self=record.author == group.me,
         replayed=replayed,
@@ -128,8 +135,16 @@ def event_view(
         refuted=row.refuted,
         void=is_void(group, record),
         ignored=record.author in group.trust.ignored and not record.is_control,
-        delivery=counted(group, record.author, record.seq, record.lamport),
+        delivery=(context.counts or DeliveryCounts(group)).of(record.author, record.seq, record.lamport),
     )
+
+
+def _reaction(emoji: str, members: Collection[str], me: str) -> rpc.Reaction:
+    """A reaction with as many members as one answer names, with this profile if it is one of them."""
+    by = list(members)
+    if len(by) > MEMBER_PAGE_MAX:
+        by = [*([me] if me in members else []), *(did for did in by if did != me)][:MEMBER_PAGE_MAX]
+    return rpc.Reaction(emoji, by, len(members))
 
 
 def _has_waited(group: Group, row: Row) -> bool:
@@ -194,7 +209,7 @@ def _called(record: Record, post: Post, context: EventContext) -> list[str]:
     return [did for did in said.mentions if did not in context.named] if isinstance(said, Edit) else []
 
 
-def _body(record: Record, group: Group, stands: CurrentMessage) -> dict[str, Any]:
+def _body(record: Record, names: DisplayNames, stands: CurrentMessage) -> dict[str, Any]:
     """The body of an event in terms of the control protocol. `stands`: the current state of the message that it is, or
     edits.
 
@@ -202,7 +217,7 @@ def _body(record: Record, group: Group, stands: CurrentMessage) -> dict[str, Any
     """
 
     def about(did: str) -> dict[str, Any]:
-        return {"did": did, "nick": roster.name_before(group, did, record.lamport)}
+        return {"did": did, "nick": names.before(did, record.lamport)}
 
     try:
         match record.type:
@@ -221,17 +236,20 @@ def _body(record: Record, group: Group, stands: CurrentMessage) -> dict[str, Any
                 changed = role_of(record)
                 return {**about(changed.member), "role": changed.role}
             case "label":
-                was = roster.name_before(group, record.author, record.lamport)
+                was = names.before(record.author, record.lamport)
                 return {"did": record.author, "nick": label_of(record).label, "was": was}
             case "terms":
                 keep = terms_of(record)
                 return {"operator": about(keep.operator), "witnesses": [about(one) for one in keep.witnesses]}
-        return _said(record, stands, group)
+            case "upgrade":
+                upgraded = upgrade_of(record)
+                return {"keys": upgraded.keys, "final": upgraded.final}
+        return _said(record, stands, names)
     except Malformed:
         return {"text": "", "unreadable": True} if record.type == POST else {"unreadable": True}
 
 
-def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any]:
+def _said(record: Record, stands: CurrentMessage, names: DisplayNames) -> dict[str, Any]:
     """The body of a message, annotation, announcement or verdict. A deleted message has no text. Raises Malformed."""
     if record.type == POST and (stands.deleted or stands.edited_at):
         return {"text": stands.text}
@@ -251,5 +269,4 @@ def _said(record: Record, stands: CurrentMessage, group: Group) -> dict[str, Any
         case Announcement() as announced:
             return announced.body
         case Verdict(target, outcome, member):
-            nick = display_names(group).get(member, "")
-            return {"target": target, "outcome": outcome, "did": member, "nick": nick}
+            return {"target": target, "outcome": outcome, "did": member, "nick": names.get(member, "")}

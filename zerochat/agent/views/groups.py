@@ -1,7 +1,8 @@
 """Groups, invitations, join requests and joins as the control protocol shows them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -10,8 +11,8 @@ from zerochat import rpc
 from zerochat.agent.views import members as roster
 from zerochat.agent.views import tlog_status
 from zerochat.agent.views.completeness import completeness
-from zerochat.agent.views.delivery import is_refused_by, reach
-from zerochat.agent.views.members import display_names
+from zerochat.agent.views.delivery import is_refused_by, reach, reading
+from zerochat.agent.views.display_names import DisplayNames
 from zerochat.group import retention
 from zerochat.group.external import short_links
 from zerochat.group.joining import requests
@@ -19,37 +20,50 @@ from zerochat.group.joining.private_conversations import is_waiting
 from zerochat.group.links.contact import join_link
 from zerochat.group.membership import (
     attestation,
+    log_of,
+    upgrades,
 )
 from zerochat.group.state import Agent, BackfillProgress, Claim, Consent, Group, Join, JoinState, OpenInvitation
 from zerochat.group.state.joins import AWAITING_INVITER, ENDS
 from zerochat.group.sync import stale_profile
+from zerochat.group.sync.aggregation import recipients, settled_upto
 from zerochat.group.sync.backfill import remaining
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc import Author, GroupInfo, HistoryStart, InvitationInfo
 from zerochat.rpc.common import timestamp
 from zerochat.terminal_text import printable_line
 
 
-def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState | None = None) -> GroupInfo:
-    read = read or rpc.ReadState(group=group.id)
-    ways = [reach(agent, group, member) for member in group.others]
+def group_info(
+    agent: Agent,
+    group: Group,
+    topic: str = "",
+    read: rpc.ReadState | None = None,
+    names: DisplayNames | None = None,
+) -> GroupInfo:
+    """The state of a group. Its lists name at most as many members as one answer may."""
+    read, names = read or rpc.ReadState(group=group.id), names if names is not None else DisplayNames(group)
+    refusing = (did for did in group.others if is_refused_by(agent, group, did))
+    turn = reading(agent)
+    ways = [reach(agent, group, member, turn) for member in group.others]
     return GroupInfo(
         id=group.id,
         name=group.name,
         state=group.state,
         me=group.me,
-        nick=display_names(group).get(group.me, agent.label),
+        nick=names.get(group.me, agent.label),
         members=len(group.view.members),
         connected=sum(connection == "connected" for connection, _ in ways),
         via_mediator=sum(way == ("connected", "mediator") for way in ways),
-        keys=group.profile.keys,
+        keys=group.keys,
         path=group.profile.path,
         accountability=group.profile.accountability,
+        upgrade=_upgrade_info(group),
+        upgraded_from=group.profile.keys if group.keys != group.profile.keys else "",
         envelope=group.profile.envelope,
         view=group.view.checksum,
         unacknowledged=unacknowledged(group),
-        quota_used_up=[
-            Author(did, display_names(group).get(did, "")) for did in group.others if is_refused_by(agent, group, did)
-        ],
+        quota_used_up=_authors(refusing, names),
         created_at=timestamp(group.created),
         topic=topic,
         policy=roster.policy_info(group.view.policy),
@@ -58,18 +72,16 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         keep_setting=agent.keep_ms,
         role=roster.role_of(group, group.me),
         tlog=tlog_status.state(group),
-        removed_by=Author(group.removed_by, display_names(group).get(group.removed_by, ""))
-        if group.removed_by
-        else None,
-        voters=[Author(did, display_names(group).get(did, "")) for did in roster.voters(group)],
+        removed_by=Author(group.removed_by, names.get(group.removed_by, "")) if group.removed_by else None,
+        voters=_authors(roster.voters(group), names),
         votes=roster.votes(group),
         requests=join_requests(group),
         private=_private_info(agent, group),
-        private_invitations=private_invitations(group),
-        forked=attestation.forked_members(group),
+        private_invitations=private_invitations(group, names),
+        forked=attestation.forked_members(group)[:MEMBER_PAGE_MAX],
         warnings=[
-            rpc.WarningNotification(group.id, one.member, display_names(group).get(one.member, ""), one.text)
-            for one in attestation.warnings_of(group)
+            rpc.WarningNotification(group.id, one.member, names.get(one.member, ""), one.text)
+            for one in islice(attestation.warnings_of(group), MEMBER_PAGE_MAX)
         ],
         completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
         history_start=history_start(group),
@@ -78,6 +90,26 @@ def group_info(agent: Agent, group: Group, topic: str = "", read: rpc.ReadState 
         mentions=read.mentions,
         first_unread=read.first_unread,
         read_upto=read.read_upto,
+    )
+
+
+def _authors(members: Iterable[str], names: DisplayNames) -> list[Author]:
+    return [Author(did, names.get(did, "")) for did in islice(members, MEMBER_PAGE_MAX)]
+
+
+def _upgrade_info(group: Group) -> rpc.UpgradeInfo | None:
+    """The upgrade of its keys that is possible; None: there is none, or we are no member."""
+    keys = upgrades.target_of_upgrade(group.view)
+    if not keys or group.state != "active":
+        return None
+    agreed = upgrades.upgraders(group.control, group.view)
+    parties = log_of(group.control).parties
+    return rpc.UpgradeInfo(
+        keys=keys,
+        votes=len(upgrades.counted(group.view, agreed, lambda members: parties(members, group.me))),
+        needed=upgrades.agreement_needed(group.view),
+        voted=group.me in agreed,
+        allowed=upgrades.may_upgrade(group.view, group.me, keys),
     )
 
 
@@ -102,14 +134,14 @@ def join_requests(group: Group) -> list[rpc.JoinRequestInfo]:
     ]
 
 
-def private_invitations(group: Group) -> list[rpc.PrivateInvitationInfo]:
+def private_invitations(group: Group, names: DisplayNames) -> list[rpc.PrivateInvitationInfo]:
     """The private invitations that wait for an answer, oldest first."""
     now_ms = int(time.time() * 1000)
     return [
         rpc.PrivateInvitationInfo(
             group=group.id,
             did=member,
-            nick=display_names(group).get(member, ""),
+            nick=names.get(member, ""),
             asked_at=timestamp(one.at),
             expires_at=timestamp(one.until),
         )
@@ -142,12 +174,7 @@ def _private_info(agent: Agent, group: Group) -> rpc.PrivateInfo | None:
 
 def unacknowledged(group: Group) -> int:
     """The number of our events that some member has not acknowledged."""
-    behind = [
-        group.seq - max(peer.acks.upto.get(group.me, 0), peer.start_seq)
-        for member, peer in group.links.peers.items()
-        if member in group.view.members
-    ]
-    return max(behind, default=0)
+    return max((group.seq - settled_upto(group, did) for did in recipients(group)), default=0)
 
 
 # --- invitations and joins --------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 import re
 import time
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import ClassVar, Literal, get_args
 
 from zerochat import rpc
-from zerochat.agent.views.completeness import completeness
+from zerochat.agent.views.completeness import missing_by_author
 from zerochat.agent.views.delivery import reach
+from zerochat.agent.views.display_names import DisplayNames
 from zerochat.crypto.safety_words import (
     PREFIX_CHARS,
     WORDS,
@@ -18,19 +21,13 @@ from zerochat.crypto.safety_words import (
     same_words,
 )
 from zerochat.errors import LocalError
-from zerochat.group.event_log.event import (
-    ADD,
-    GENESIS,
-    LABEL,
-    VOTE,
-)
+from zerochat.group.event_log.event import VOTE
 from zerochat.group.joining import member_connections
+from zerochat.group.links import mediator_mail
 from zerochat.group.membership import (
+    Member,
     Policy,
-    add_of,
     attestation,
-    genesis_of,
-    label_of,
     may_change_role,
     may_remove,
     may_vote,
@@ -41,6 +38,7 @@ from zerochat.group.membership import (
 from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.membership.verification import trust_of
 from zerochat.group.state import Agent, Group
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation import group_rules
 from zerochat.rpc import IgnoredMember, MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords, Trust, VoteInfo
 from zerochat.rpc.common import timestamp
@@ -110,9 +108,10 @@ def allowed_actions(group: Group, did: str) -> list[MemberAction]:
 
 
 def votes(group: Group) -> list[VoteInfo]:
-    """The open votes on removing members."""
+    """The open votes on removing members, at most as many as one answer names: those that most have voted in."""
     cast = _cast(group)
-    return [_vote(group, did, cast[did]) for did in sorted(cast.keys() & group.view.members.keys())]
+    most = sorted(cast.keys() & group.view.members.keys(), key=lambda did: -len(cast[did]))[:MEMBER_PAGE_MAX]
+    return [_vote(group, did, cast[did]) for did in sorted(most)]
 
 
 def vote(group: Group, did: str) -> VoteInfo:
@@ -200,27 +199,30 @@ def _typed(said: str) -> list[str]:
     return words
 
 
-# --- names ----------------------------------------------------------------------------------------------------------
+def display_names(group: Group) -> DisplayNames:
+    """The display names of members and former members."""
+    return DisplayNames(group)
 
 
-def name_before(group: Group, did: str, lamport: int) -> str:
-    """The display name of a member before the event with this Lamport time."""
-    first, latest = "", (0, "")
-    for event in group.control.values():
-        if event.type == LABEL and event.author == did and event.lamport < lamport:
-            latest = max(latest, (event.lamport, label_of(event).label))
-        elif event.type == ADD and add_of(event).member == did:
-            first = add_of(event).label
-        elif event.type == GENESIS and event.author == did:
-            first = genesis_of(event).label
-    return latest[1] or first
+# --- members ----------------------------------------------------------------------------------------------------------
 
 
-def display_names(group: Group) -> dict[str, str]:
-    """The display names of members and former members, by DID; in a private conversation also the other member's in the
-    group from which it was begun."""
-    awaited = {group.private.member: group.private.label} if group.private is not None else {}
-    return awaited | {did: member.label for did, member in (group.view.former | group.view.members).items()}
+def member_page(group: Group, params: rpc.ListMembersParams) -> list[str]:
+    """The DIDs of the members of a page, in the order of joining."""
+    view, limit = group.view, max(1, min(params.limit, MEMBER_PAGE_MAX))
+    if params.dids is not None:
+        return [did for did in dict.fromkeys(params.dids) if did in view.members][:limit]
+    found, start = view.eldest, 0
+    if (last := view.known(params.after)) is not None:
+        start = bisect_right(found, (last.joined, last.did), key=lambda did: (view.members[did].joined, did))
+    wanted = params.query.casefold()
+    matching = (did for did in islice(found, start, None) if is_called(view.members[did], wanted))
+    return list(islice(matching, limit))
+
+
+def is_called(member: Member, wanted: str) -> bool:
+    """Whether a member is found by this text, case-folded: a part of its name, or a prefix of its DID."""
+    return wanted in member.label.casefold() or (bool(wanted) and member.did.casefold().startswith(wanted))
 
 
 def member_infos(
@@ -228,47 +230,71 @@ def member_infos(
     group: Group,
     announced: Mapping[str, Announcement] | None = None,
     guilty: Mapping[str, list[str]] | None = None,
+    dids: Iterable[str] | None = None,
 ) -> list[MemberInfo]:
-    """The members in the order of joining. By DID: `announced`, their announcements as bots; `guilty`, the verdicts
-    against them."""
-    found, now, forked, keepers = [], int(time.time() * 1000), attestation.forked_members(group), group.view.keepers
-    whole = completeness(group, (), 0)
-    missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
-    for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
-        peer = group.links.peers.get(did)
-        connection, via = reach(agent, group, did)
-        agrees = heard = None
-        if did != group.me and peer is not None and group.state == "active":
-            agrees = peer.anti_entropy.view == group.view.checksum if peer.anti_entropy.view else None
-        if did != group.me and peer is not None:
-            heard = timestamp(peer.last_received_at) if peer.last_received_at else None
-        trust = trust_level(group, did)
-        says = (announced or {}).get(did, Announcement())
-        found.append(
-            MemberInfo(
-                did=did,
-                nick=member.label,
-                connection=connection,
-                via=via,
-                bot=says.bot,
-                commands=[rpc.AnnouncedCommand(**one.body()) for one in says.commands],
-                verified=trust == "verified",
-                view_matches=agrees,
-                last_seen=heard,
-                ahead_ms=peer.shown.clock_ahead_ms if did != group.me and peer is not None else None,
-                missing=missing.get(did, 0),
-                joined_at=timestamp(member.joined),
-                added_by=member.added_by,
-                role=as_role(member.role),
-                trust=trust,
-                forked=did in forked,
-                disputed=did in group.trust.dissenting,
-                unconfirmed=did in group.trust.quarantine,
-                arrived=not member_connections.never_connected(group, did, now),
-                keeps_history=group.view.policy.keepers > 0 and did in keepers,
-                ignored=did in group.trust.ignored,
-                verdicts=(guilty or {}).get(did, []),
-                allowed_actions=allowed_actions(group, did),
-            )
+    """These members (None: all, in the order of joining). By DID: `announced`, their announcements as bots; `guilty`,
+    the verdicts against them."""
+    forked = set(attestation.forked_members(group))
+    keepers = set(group.view.keepers) if group.view.policy.keepers else ()
+    missing = missing_by_author(group) if group.state == "active" else {}
+    wanted = group.view.eldest if dids is None else dids
+    return [
+        _member_info(
+            agent,
+            group,
+            did,
+            announced=(announced or {}).get(did, Announcement()),
+            missing=missing.get(did, 0),
+            forked=did in forked,
+            keeps_history=did in keepers,
+            verdicts=(guilty or {}).get(did, []),
         )
-    return found
+        for did in wanted
+    ]
+
+
+def _member_info(
+    agent: Agent,
+    group: Group,
+    did: str,
+    *,
+    announced: Announcement,
+    missing: int,
+    forked: bool,
+    keeps_history: bool,
+    verdicts: list[str],
+) -> MemberInfo:
+    member, peer = group.view.members[did], group.links.peers.get(did)
+    connection, via = reach(agent, group, did)
+    agrees = heard = None
+    if did != group.me and peer is not None and group.state == "active":
+        agrees = peer.anti_entropy.view == group.view.checksum if peer.anti_entropy.view else None
+    if did != group.me and peer is not None:
+        heard = timestamp(peer.last_received_at) if peer.last_received_at else None
+    trust = trust_level(group, did)
+    return MemberInfo(
+        did=did,
+        nick=member.label,
+        connection=connection,
+        via=via,
+        no_mediator=connection == "unreachable" and mediator_mail.is_cut_off(agent, group, did),
+        bot=announced.bot,
+        commands=[rpc.AnnouncedCommand(**one.body()) for one in announced.commands],
+        verified=trust == "verified",
+        view_matches=agrees,
+        last_seen=heard,
+        ahead_ms=peer.shown.clock_ahead_ms if did != group.me and peer is not None else None,
+        missing=missing,
+        joined_at=timestamp(member.joined),
+        added_by=member.added_by,
+        role=as_role(member.role),
+        trust=trust,
+        forked=forked,
+        disputed=did in group.trust.dissenting,
+        unconfirmed=did in group.trust.quarantine,
+        arrived=not member_connections.never_connected(group, did, int(time.time() * 1000)),
+        keeps_history=keeps_history,
+        ignored=did in group.trust.ignored,
+        verdicts=verdicts,
+        allowed_actions=allowed_actions(group, did),
+    )

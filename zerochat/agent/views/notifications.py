@@ -1,10 +1,11 @@
 """Notifications of the core as notifications of the control protocol."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat import rpc
 from zerochat.agent.views import members as roster
@@ -15,6 +16,7 @@ from zerochat.agent.views.groups import join_details
 from zerochat.group import notifications
 from zerochat.group.joining import requests
 from zerochat.group.state import Agent, Group
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc import Author
 from zerochat.rpc.common import timestamp
 
@@ -33,7 +35,9 @@ _MemberChange: TypeAlias = (
 
 
 def notification_of(
-    change: notifications.Notification, agent: Agent, names: Callable[[Group], Mapping[str, str]]
+    change: notifications.Notification | rpc.ReceiptNotification,
+    agent: Agent,
+    names: Callable[[Group], Mapping[str, str]],
 ) -> tuple[str, str, Struct] | None:
     """A notification of the core as method, group (empty: none) and params; None where clients get the information
     otherwise. `names`: the display names of a group."""
@@ -45,6 +49,8 @@ def notification_of(
         method, params = _member_change(change, agent, nick)
         return method, change.group, params
     match change:
+        case rpc.ReceiptNotification(group=group):
+            return "receipt", group, change
         case notifications.Receipt(group, member, author, after, upto):
             return "receipt", group, rpc.ReceiptNotification(group, member, author, after, upto)
         case notifications.PeerUp(group, member) | notifications.PeerDown(group, member):
@@ -84,6 +90,27 @@ def notification_of(
             return method, change.group, params
         case _:
             return _peer_change(change, agent)
+
+
+def merged_receipts(
+    changes: Iterable[notifications.Notification], agent: Agent
+) -> Iterator[notifications.Notification | rpc.ReceiptNotification]:
+    """The notifications of a batch. Of a group with more members than one answer names, receipts of own events only,
+    and one for all members that have reported the same."""
+    merged: dict[tuple[str, int, int], rpc.ReceiptNotification] = {}
+    for change in changes:
+        group = agent.groups.get(change.group) if isinstance(change, notifications.Receipt) else None
+        if not isinstance(change, notifications.Receipt) or group is None or len(group.view.members) <= MEMBER_PAGE_MAX:
+            yield change
+        elif change.author == group.me:
+            key = change.group, change.after, change.upto
+            first = merged.get(key)
+            merged[key] = (
+                rpc.ReceiptNotification(change.group, change.member, change.author, change.after, change.upto)
+                if first is None
+                else replace(first, members=first.members + 1)
+            )
+    yield from merged.values()
 
 
 def _join_status(change: notifications.JoinProgress, agent: Agent) -> rpc.JoinStatus:

@@ -109,7 +109,7 @@ class UnreadMessages:
                 self.recount(one.group)
 
     def recount(self, group: str) -> None:
-        """Events of this group became valid or invalid."""
+        """Events of this group became valid or invalid, or their content expired."""
         self._groups.pop(group, None)
         self._changed.add(group)
 
@@ -133,12 +133,14 @@ class UnreadMessages:
         journal = self._journal
         if journal.revision == self._revision:
             return
-        latest = journal.last_seq()
-        if not self._groups or latest - self._cursor > LAG_MAX:
-            self._changed |= self._groups.keys()
-            self._groups.clear()
-            self._cursor = latest
-        while rows := journal.by_seq(self._cursor, PAGE_ROWS):
+        rows = journal.by_seq(self._cursor, PAGE_ROWS) if self._groups else []
+        if not self._groups or len(rows) == PAGE_ROWS:
+            latest = journal.last_seq()
+            if not self._groups or latest - self._cursor > LAG_MAX:
+                self._changed |= self._groups.keys()
+                self._groups.clear()
+                self._cursor, rows = latest, []
+        while rows:
             by_group: dict[str, list[Row]] = {}
             for row in rows:
                 by_group.setdefault(row.group, []).append(row)
@@ -149,13 +151,15 @@ class UnreadMessages:
                 else:
                     self._groups.pop(name, None)
             self._cursor = rows[-1].seq
+            rows = journal.by_seq(self._cursor, PAGE_ROWS) if len(rows) == PAGE_ROWS else []
         self._revision = journal.revision
 
     def _apply(self, unread: _Unread, group: Group, rows: Iterable[Row]) -> None:
-        """Count rows that arrived after the marker."""
+        """Count rows that arrived after the marker, unless their content has expired: the journal erases it in slices
+        and may still have it."""
         annotated: dict[str, int] = {}
         for row in rows:
-            if row.seq <= unread.marker.seq or row.history:
+            if row.seq <= unread.marker.seq or row.history or row.lamport < group.retention.erased_before:
                 continue
             if row.author == group.me:
                 if row.type == POST and not (unread.posts or unread.mentions):
@@ -177,6 +181,8 @@ class UnreadMessages:
         """A message was edited or deleted, last by the event with this local number."""
         post = self._journal.event(group.id, target)
         if post is None or post.type != POST or post.refuted or post.author == group.me:
+            return
+        if post.lamport < group.retention.erased_before:
             return
         current = self._messages.current(group, post)
         called = group.me in current.mentions if current.edited_at else _mentions(post, group.me)

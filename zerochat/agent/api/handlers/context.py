@@ -1,6 +1,6 @@
 """What a request handler gets: the call, its decoded parameters, the core's state and the agent's services."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
@@ -16,8 +16,9 @@ from zerochat.agent.files.handlers import FileHandlers
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.views.current_messages import MaterialisedMessages
+from zerochat.agent.views.display_names import DisplayNames
 from zerochat.agent.views.groups import group_info
-from zerochat.agent.views.members import display_names, member_infos
+from zerochat.agent.views.members import member_infos
 from zerochat.agent.views.unread import UnreadMessages
 from zerochat.errors import LocalError
 from zerochat.group.inputs import Command
@@ -98,31 +99,33 @@ class Services:
     """A client has requested the stop."""
     owner: str = ""
     """The client that has started the agent for itself; empty: none."""
-    _names: dict[str, tuple[str, dict[str, str]]] = dataclass_field(default_factory=dict)
-    """By group: the checksum of its view, and the display names by DID."""
+    _names: dict[str, DisplayNames] = dataclass_field(default_factory=dict)
+    """By group: its display names in the last state."""
 
-    def names(self, group: Group) -> Mapping[str, str]:
+    def names(self, group: Group) -> DisplayNames:
         """The display names of members and former members, by DID."""
         known = self._names.get(group.id)
-        if known is None or known[0] != group.view.checksum:
-            known = self._names[group.id] = (group.view.checksum, display_names(group))
-        return known[1]
+        if known is None or not known.is_of(group):
+            known = self._names[group.id] = DisplayNames(group)
+        return known
 
     def forget_names(self, groups: Mapping[str, Group]) -> None:
         """Drop the names of groups that are gone."""
         self._names = {group: names for group, names in self._names.items() if group in groups}
 
     def group_info(self, agent: Agent, group: Group) -> rpc.GroupInfo:
-        return group_info(agent, group, self.messages.topic(group), self.unread.state(agent.groups, group))
+        state = self.unread.state(agent.groups, group)
+        return group_info(agent, group, self.messages.topic(group), state, self.names(group))
 
-    def members(self, agent: Agent, group: Group) -> list[rpc.MemberInfo]:
+    def members(self, agent: Agent, group: Group, dids: Iterable[str]) -> list[rpc.MemberInfo]:
+        """These members, in this order."""
         announced = {did: one.announcement for did, one in self.messages.announced(group).items()}
         verdicts: Mapping[str, list[str]] = {}
         if group.mode.signs:
             from zerochat.agent.disputes import handlers
 
             verdicts = handlers.convictions(self.journal, group)
-        return member_infos(agent, group, announced, verdicts)
+        return member_infos(agent, group, announced, verdicts, dids)
 
     def tlog_info(self, group: Group) -> rpc.TlogInfo:
         from zerochat.agent.views import tlog_status

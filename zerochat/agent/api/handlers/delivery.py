@@ -1,6 +1,7 @@
 """Handlers of delivery: reports, message status and waiting for delivery."""
 
 import time
+from functools import partial
 from typing import Final
 
 from zerochat import rpc
@@ -17,22 +18,23 @@ def wait_for_delivery(context: Context[rpc.WaitParams]) -> None:
 
 
 def get_delivery(context: Context[rpc.EventParams]) -> rpc.DeliveryReport:
-    return reported(context.services, context.agent, context.group, context.params.id)[1]
+    return reported(context.services, context.agent, context.group, context.params)[1]
 
 
 def get_message_status(context: Context[rpc.EventParams]) -> rpc.MessageStatus:
     group, services = context.group, context.services
-    row, report = reported(services, context.agent, group, context.params.id)
-    receipts = services.journal.receipts_of(group.id, row.author, row.position)
+    row, report = reported(services, context.agent, group, context.params)
+    receipts = partial(services.journal.receipts_of, group.id, row.author, row.position)
     return delivery.message_status(group, row, receipts, services.names(group), report)
 
 
-def reported(services: Services, agent: Agent, group: Group, event: str) -> tuple[Row, rpc.DeliveryReport]:
-    """An event with its delivery report and the signatures of those who have it."""
-    row, names = event_pages.find_row(services.journal, group, event), services.names(group)
-    receipts = services.journal.receipts_of(group.id, row.author, row.position)
+def reported(services: Services, agent: Agent, group: Group, params: rpc.EventParams) -> tuple[Row, rpc.DeliveryReport]:
+    """An event with a page of its delivery report and the signatures of those who have it. Raises BadPage, or as
+    `find_row`."""
+    row, names = event_pages.find_row(services.journal, group, params.id), services.names(group)
+    receipts = partial(services.journal.receipts_of, group.id, row.author, row.position)
     shown = services.messages.event(group, row, names)
-    report = delivery.report(agent, group, row, receipts, names, shown)
+    report = delivery.report(agent, group, row, receipts, names, shown, params)
     if group.mode.signs and not report.signed:
         from zerochat.agent.proofs import signatures  # most groups have none
 

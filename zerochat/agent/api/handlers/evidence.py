@@ -5,7 +5,7 @@ from typing import Final
 
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import AgentStopping, Context, Handler
-from zerochat.agent.api.handlers.delivery import reported
+from zerochat.agent.views import delivery, event_pages
 from zerochat.group.inputs import SetTlogTerms
 from zerochat.rpc import GroupParams
 
@@ -28,7 +28,10 @@ def get_evidence(context: Context[rpc.EvidenceParams]) -> rpc.Evidence:
     from zerochat.agent.proofs import signatures
 
     group, services = context.group, context.services
-    about = reported(services, context.agent, group, context.params.id) if context.params.id else None
+    about = None
+    if context.params.id:
+        row, names = event_pages.find_row(services.journal, group, context.params.id), services.names(group)
+        about = row, delivery.whole_report(group, row, names, services.messages.event(group, row, names))
     return signatures.evidence(services.journal, group, services.names(group), about)
 
 

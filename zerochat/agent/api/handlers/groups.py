@@ -23,14 +23,16 @@ from zerochat.group.inputs import (
     ForgetGroup,
     LeaveGroup,
     OpenConversation,
+    Rekey,
     ResumeGroup,
     RevokeInvitation,
+    UpgradeKeys,
 )
-from zerochat.group.key_modes import MODES
+from zerochat.group.key_modes import OFFERED
 from zerochat.group.membership import Policy
 from zerochat.group.state import Group
 from zerochat.names import checked_name
-from zerochat.presentation import group_rules, history_rules, keep_rules
+from zerochat.presentation import group_kinds, group_rules, history_rules, keep_rules
 from zerochat.rpc import GroupParams
 
 EXPIRES_S_MAX: Final = 30 * 24 * 3600
@@ -56,9 +58,9 @@ def create_group(context: Context[rpc.CreateGroupParams]) -> CreateGroup:
         params.keepers,
         params.keep,
     )
-    if params.keys not in MODES:
-        raise BadRequest(why=f"unknown keys {params.keys[:32]!a}; choose {', '.join(MODES)}")
-    group_rules.check_accountability(params.accountability, params.keys, params.keep)
+    if params.keys not in OFFERED:
+        raise BadRequest(why=f"unknown keys {params.keys[:32]!a}; choose {', '.join(OFFERED)}")
+    group_kinds.check_accountability(params.accountability, params.keys, params.keep)
     policy = Policy(**to_builtins(rules))
     envelope = check_envelope(params.envelope)
     return CreateGroup(params.group, context.agent.label, envelope, params.keys, policy, params.accountability)
@@ -142,6 +144,14 @@ def forget_group(context: Context[GroupParams]) -> ForgetGroup:
     return ForgetGroup(context.group.id)
 
 
+def upgrade_group(context: Context[rpc.GroupParams]) -> UpgradeKeys:
+    return UpgradeKeys(context.group.id)
+
+
+def rekey_group(context: Context[rpc.GroupParams]) -> Rekey:
+    return Rekey(context.group.id)
+
+
 def set_retention(context: Context[rpc.SetRetentionParams]) -> ChooseRetention:
     keep_rules.check_keep(context.params.keep)
     return ChooseRetention(context.group.id, context.params.keep)
@@ -167,5 +177,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "leave_group": leave_group,
     "forget_group": forget_group,
     "set_retention": set_retention,
+    "upgrade_group": upgrade_group,
+    "rekey_group": rekey_group,
     "resume_group": resume_group,
 }

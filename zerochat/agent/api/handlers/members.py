@@ -4,7 +4,7 @@ from typing import Final
 
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
-from zerochat.agent.views.members import ignored_member, safety_words_view
+from zerochat.agent.views.members import ignored_member, member_page, safety_words_view
 from zerochat.errors import LocalError
 from zerochat.group.inputs import ChangeLabel, ChangeRole, IgnoreMember, RemoveMember, VerifyMember
 from zerochat.group.lookup import find_author, find_member
@@ -15,8 +15,9 @@ class OwnWords(LocalError):
     """You cannot verify yourself. `zerochat verify {group}` shows the safety words of the whole group."""
 
 
-def list_members(context: Context[rpc.GroupParams]) -> list[rpc.MemberInfo]:
-    return context.services.members(context.agent, context.group)
+def list_members(context: Context[rpc.ListMembersParams]) -> list[rpc.MemberInfo]:
+    group = context.group
+    return context.services.members(context.agent, group, member_page(group, context.params))
 
 
 def remove_member(context: Context[rpc.RemoveMemberParams]) -> RemoveMember:

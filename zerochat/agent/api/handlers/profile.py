@@ -57,9 +57,10 @@ def list_settings(context: Context[NoParams]) -> list[rpc.SettingInfo]:
 
 def change_setting(context: Context[rpc.ChangeSettingParams]) -> rpc.SettingInfo:
     from zerochat.agent.settings import handlers
+    from zerochat.agent.settings.options import AT_ONCE
 
     changed = handlers.change(context.services.paths, context.params)
-    if handlers.applies_at_once(changed.name):
+    if changed.name in AT_ONCE:
         context.services.reload()
     return changed
 

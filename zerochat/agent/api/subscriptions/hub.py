@@ -31,6 +31,8 @@ class Subscriptions:
     keys: IdempotencyKeys = field(init=False)
     live: LiveSubscribers = field(init=False)
     consumers: Consumers = field(init=False)
+    _laggards: dict[str, str] = field(default_factory=dict)
+    """By large group: a member that had least of our chain."""
 
     def __post_init__(self) -> None:
         self.keys = IdempotencyKeys(self.server, self.journal, self.clock)
@@ -64,7 +66,8 @@ class Subscriptions:
         found: Sequence[DurableNotification] = ()
         if self.journal.stream.consumers:
             changes = [effect.notification for effect in effects if isinstance(effect, Notify)]
-            found = durable_notifications(changes, before, after, self.names, self.clock()) if changes else ()
+            now = self.clock()
+            found = durable_notifications(changes, before, after, self.names, now, self._laggards) if changes else ()
         answers = self.keys.records(answered)
         consumers = self.consumers.records(writing=bool(found or answers))
         return SubscriptionRecords(tuple(found), consumers, tuple(answers))
@@ -75,6 +78,7 @@ class Subscriptions:
 
     def rolled_back(self, error: LocalError) -> None:
         """The batch could not be committed."""
+        self._laggards.clear()
         self.consumers.rolled_back(error)
 
     # --- delivery ---------------------------------------------------------------------------------------------------

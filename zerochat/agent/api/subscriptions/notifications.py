@@ -15,6 +15,8 @@ from zerochat.agent.storage.journal import Journal
 from zerochat.agent.views.notifications import notification_of
 from zerochat.group import notifications
 from zerochat.group.state import Agent, Group
+from zerochat.group.sync.aggregation import recipients, settled_upto
+from zerochat.limits import MEMBER_PAGE_MAX
 
 TYPES: Final = frozenset({"fork", "join_changed", "invitation_used", "join_request", "private_invitation", "removed"})
 """Notifications that are durable under the same name; gaps, receipts and files are converted."""
@@ -28,20 +30,25 @@ Names = Callable[[Group], Mapping[str, str]]
 
 
 def durable_notifications(
-    changes: Iterable[notifications.Notification], before: Agent, after: Agent, names: Names, now: int
+    changes: Iterable[notifications.Notification],
+    before: Agent,
+    after: Agent,
+    names: Names,
+    now: int,
+    laggards: dict[str, str] | None = None,
 ) -> list[DurableNotification]:
     """The durable notifications of a batch, from the core's notifications and its state before and after. `now`: UTC
-    milliseconds."""
+    milliseconds. `laggards`: by large group, a member that had least of our chain after an earlier batch; updated."""
     found: list[DurableNotification] = []
-    receipts: dict[tuple[str, str], tuple[int, int]] = {}
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
     joins: dict[tuple[str, str], notifications.JoinProgress] = {}
     files: dict[tuple[str, str], None] = {}
     for change in changes:
         match change:
             case notifications.Receipt(group, member, author, start, upto):
                 if group in after.groups and author == after.groups[group].me != member:
-                    known = receipts.get((group, member), (start, upto))
-                    receipts[group, member] = min(known[0], start), max(known[1], upto)
+                    known = spans.get((group, member), (start, upto))
+                    spans[group, member] = min(known[0], start), max(known[1], upto)
             case notifications.JoinProgress(join, phase):
                 joins.pop((join, phase), None)
                 joins[join, phase] = change
@@ -61,9 +68,46 @@ def durable_notifications(
             case _:
                 pass
     found += [_converted(change, after, names, now) for change in joins.values()]
+    receipts = _few(spans, before, after, {} if laggards is None else laggards)
     found += [_delivery(after.groups[g], member, *span, names, now) for (g, member), span in receipts.items()]
     found += [one for g, file in files if (one := _file(before, after, g, file, names, now)) is not None]
     return found
+
+
+Receipts = Mapping[tuple[str, str], tuple[int, int]]
+"""By group and member: the positions after which, and up to which, it has now."""
+
+
+def _few(receipts: Receipts, before: Agent, after: Agent, laggards: dict[str, str]) -> Receipts:
+    """The receipts without those of large groups, except one where all members have more now: otherwise a message would
+    make as many durable notifications as there are members. `laggards`: as in `durable_notifications`."""
+    large = {group for group, _ in receipts if len(after.groups[group].view.members) > MEMBER_PAGE_MAX}
+    grown = {
+        name for name in large if name in before.groups and _all_have_more(name, receipts, before, after, laggards)
+    }
+    last = {group: (group, member) for group, member in receipts if group in grown}
+    return {key: span for key, span in receipts.items() if key[0] not in large or key == last.get(key[0])}
+
+
+def _all_have_more(name: str, receipts: Receipts, before: Agent, after: Agent, laggards: dict[str, str]) -> bool:
+    """Whether all recipients have more of our chain than before. While the laggard has reported nothing, they have not;
+    otherwise all are looked through for the next one."""
+    group, laggard = after.groups[name], laggards.get(name, "")
+    if laggard in recipients(group) and (name, laggard) not in receipts:
+        return False
+    had, laggards[name] = delivered_to_all(before.groups[name]), _laggard(group)
+    return delivered_to_all(group) > had
+
+
+def _laggard(group: Group) -> str:
+    """A recipient that has least of our chain; empty: there is none."""
+    places = _places(group)
+    return min(places, key=places.__getitem__, default="")
+
+
+def _places(group: Group) -> dict[str, int]:
+    """By recipient: up to where it has our chain."""
+    return {did: settled_upto(group, did) for did in recipients(group)}
 
 
 def _converted(change: notifications.Notification, agent: Agent, names: Names, now: int) -> DurableNotification:
@@ -89,12 +133,7 @@ def _delivery(group: Group, member: str, after: int, upto: int, names: Names, no
 
 def delivered_to_all(group: Group) -> int:
     """The position in our own chain up to which every recipient has acknowledged."""
-    acked = (
-        max(one.acks.upto.get(group.me, 0), one.start_seq)
-        for did, one in group.links.peers.items()
-        if did in group.view.members
-    )
-    return min(acked, default=group.seq)
+    return min(_places(group).values(), default=group.seq)
 
 
 def _file(before: Agent, after: Agent, name: str, key: str, names: Names, now: int) -> DurableNotification | None:

@@ -46,6 +46,8 @@ class Arrived(Redacted, frozen=True):
     media_type: str
     way: Literal["post", "session", "reply"]
     uri: str | None
+    ticket: int = 0
+    """Of a reply: the owner's ticket of the POST (between the threads: its serial)."""
 
 
 class Delivered(Struct, frozen=True):

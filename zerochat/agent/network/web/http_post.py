@@ -97,4 +97,4 @@ class HttpPoster:
         except CLIENT_FAILURES:
             return
         if wanted and 0 < len(body) <= limit:
-            self._events.put(Arrived(0, bytes(body), media_type, "reply", outbound.uri))
+            self._events.put(Arrived(0, bytes(body), media_type, "reply", outbound.uri, outbound.serial))

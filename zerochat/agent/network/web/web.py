@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.network.addresses import BadAddress, parse_listen
 from zerochat.agent.network.port_holder import port_holder
@@ -354,8 +355,10 @@ class Web:
                 self._channels.pop(handle, None)
                 return None
             case Arrived(handle=handle, way=way):
-                if way != "reply":
-                    self._channels.setdefault(handle, QueueUsage(once=way == "post")).given += 1
+                if way == "reply":
+                    sent = self._sent.get(note.ticket)
+                    return replace(note, ticket=0 if sent is None else sent[3])
+                self._channels.setdefault(handle, QueueUsage(once=way == "post")).given += 1
             case Opened(handle):
                 self._channels[handle] = QueueUsage()
             case Closed(handle):

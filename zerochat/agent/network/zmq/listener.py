@@ -12,6 +12,7 @@ import errno
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import zmq
@@ -127,6 +128,13 @@ class Listener:
         bound = self.socket.get(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         return int(bound.rstrip(b"\0").rpartition(b":")[2])
+
+    def unbind(self) -> None:
+        """Accept no more connections; those that are open continue."""
+        bound = self.socket.get(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        with suppress(zmq.ZMQError):
+            self.socket.unbind(bound.rstrip(b"\0").decode())
 
     def observe(self) -> None:
         """Process the monitor's events: new connections and ended ones."""

@@ -160,6 +160,11 @@ class Transport(Closing):
         self._flood_guard.start()
         return pair, queue
 
+    def stop_listening(self) -> None:
+        """Accept no more connections."""
+        self._pair.unbind()
+        self._queue.unbind()
+
     def close(self) -> None:
         """Close everything; what was just sent has `LINGER_MS` to leave. Does not hang."""
         if self._closed:
