@@ -22,6 +22,7 @@ from zerochat.agent.storage.paths import path_from_wire, path_to_wire
 from zerochat.bot.agent_link import ANSWER_S_MAX
 from zerochat.bot.events import Author, Group, JoinRequest, Message, PrivateInvitation, Receipts, Sent
 from zerochat.errors import LocalError
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc.subscriptions import KEY_CHARS_MAX
 
 FILE_POLL_S = 0.5
@@ -156,8 +157,13 @@ class BotApi:
     # --- queries ----------------------------------------------------------------------------------------------------
 
     async def members(self, group: str | Group) -> list[rpc.MemberInfo]:
-        found: list[rpc.MemberInfo] = await self._request("list_members", {"group": id_of(group)})
-        return found
+        found: list[rpc.MemberInfo] = []
+        while True:
+            after = found[-1].did if found else ""
+            page: list[rpc.MemberInfo] = await self._request("list_members", {"group": id_of(group), "after": after})
+            found += page
+            if len(page) < MEMBER_PAGE_MAX:
+                return found
 
     async def delivered(self, group: str, event: str, to: int | Literal["all", "any"], timeout: float) -> Receipts:
         count = {"all": -1, "any": 1}[to] if isinstance(to, str) else to

@@ -122,6 +122,7 @@ class Receipts:
     delivered: int
     of: int
     members: tuple[rpc.MemberDelivery, ...]
+    """Its recipients, at most 64: those that lack it first."""
 
     def __bool__(self) -> bool:
         return self.complete

@@ -23,12 +23,21 @@ NOT_TOGETHER: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--timeout", "list|get|save|remove=remove"),
     ),
     "connect": (("--name", "--invite"), ("--timeout", "--invite")),
-    "sim": (("--jobs", "--seed"),),
+    "sim": (
+        ("--jobs", "--seed"),
+        *(
+            (option, kind)
+            for kind in ("--overlay", "--large")
+            for option in ("--histories", "--byzantine", "--accountable", "--retention", "--trace", "--repeat")
+        ),
+        ("--loss", "--overlay"),
+        ("--overlay", "--large"),
+    ),
     "bot container": (("--app", "--agent"),),
     "telemetry export": (("--output", "--dry-run"),),
 }
 """By verb: arguments that exclude each other, beside the mutually exclusive groups of its parser."""
-ONLY_WITH: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+ONLY_WITH: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "status": (("--max-behind", "--check"),),
     "ignore": (("--undo", "MEMBER"),),
     "send": (("--timeout", "--wait"),),
@@ -37,8 +46,13 @@ ONLY_WITH: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "proof": (("--by", "--history"),),
     "connect": (("--envelope", "--invite"),),
     "mediator": (("--noise", "--mix-with"),),
+    "sim": (
+        *((option, "--overlay") for option in ("--nodes", "--fan-out", "--dead")),
+        *((option, "--large") for option in ("--members", "--path", "--joins")),
+        ("--messages", "--overlay", "--large"),
+    ),
 }
-"""By verb: an argument, and the one that it needs."""
+"""By verb: an argument, and those of which it needs one."""
 
 
 def fault_of(parser: argparse.ArgumentParser, found: argparse.Namespace) -> str:
@@ -47,9 +61,9 @@ def fault_of(parser: argparse.ArgumentParser, found: argparse.Namespace) -> str:
     for one, other in NOT_TOGETHER.get(verb, ()):
         if _is_given(parser, found, one) and _is_given(parser, found, other):
             return f"argument {_shown(one)}: not allowed with argument {_shown(other)}"
-    for one, other in ONLY_WITH.get(verb, ()):
-        if _is_given(parser, found, one) and not _is_given(parser, found, other):
-            return f"argument {_shown(one)}: only allowed with argument {_shown(other)}"
+    for one, *others in ONLY_WITH.get(verb, ()):
+        if _is_given(parser, found, one) and not any(_is_given(parser, found, other) for other in others):
+            return f"argument {_shown(one)}: only allowed with argument {' or '.join(map(_shown, others))}"
     return ""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from zerochat.cli.formatting import ID_CHARS, local_time, name_of
-from zerochat.presentation import tlog
+from zerochat.presentation import tlog, upgrades
 from zerochat.presentation.disputes import OUTCOME_CELLS_MAX
 from zerochat.presentation.files import file_line
 from zerochat.presentation.lookalikes import SUFFIX_CHARS, likenesses
@@ -106,6 +106,8 @@ class EventText:
                 what = self._about(event, author, f"is now {new}", f"made {{}} {new}")
             case "terms_set":
                 what = f"changed the transparency log: {terms_of(event, self.nick)}"
+            case "keys_upgraded":
+                what = upgrades.event_text(event.body)
             case "verdict_announced":
                 outcome = printable_line(str(event.body.get("outcome", "")), OUTCOME_CELLS_MAX)
                 accused = self.nick(str(event.body.get("did", "")), str(event.body.get("nick", "")))
@@ -145,7 +147,8 @@ class EventText:
     def _marks(self, event: Event) -> str:
         marks = "  (edited)" if event.edited_at else ""
         if event.reactions:
-            counted = (f"{printable_line(one.emoji, EMOJI_CELLS_MAX)} {len(one.by)}" for one in event.reactions)
+            counts = [(printable_line(one.emoji, EMOJI_CELLS_MAX), one.count or len(one.by)) for one in event.reactions]
+            counted = (f"{emoji} {count}" for emoji, count in counts)
             marks += f"  [{'  '.join(counted)}]"
         marks += "  (late)" if event.late else ""
         if event.relayed_by is not None:

@@ -47,6 +47,11 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def amount(count: int, noun: str) -> str:
+    """A number of things: 1 event, 2,000 events. `noun`: in the singular, with a regular plural."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def local_time(stamp: str) -> str:
     """An RFC 3339 time as local date and time."""
     try:

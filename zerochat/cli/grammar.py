@@ -1,10 +1,9 @@
-"""Building blocks of the command-line grammar: the parser class, shared arguments and value types."""
+"""Building blocks of the command-line grammar: the parser class and shared arguments."""
 
 import argparse
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from textwrap import fill
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, TypeAlias
 from zerochat.agent.storage.paths import DEFAULT_PROFILE
 from zerochat.cli.combinations import fault_of
 from zerochat.cli.exit_codes import ExitCode
+from zerochat.cli.value_types import advertised_address, listen_address, seconds_of
 
 if TYPE_CHECKING:
     from zerochat.cli.output import Output
@@ -22,7 +22,6 @@ FORMATS = ("text", "jsonl", "json")
 JSON_FORMATS = FORMATS[1:]
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
-EXPIRES_S_MAX = 30 * 86_400
 EXPIRES_S = 86_400
 """Default lifetime of an invitation."""
 MESSAGE_HELP = (
@@ -38,8 +37,6 @@ CHOICES_SHOWN_MAX = 12
 """With more choices, an error names only the nearest one."""
 _ID_MARK = "\0"
 """Prefix that hides the hyphen of an id from argparse; no command-line argument can contain it."""
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Options(argparse.Namespace):
@@ -91,7 +88,6 @@ class Options(argparse.Namespace):
     files: list[str] | None = None
     files_action: str
     file_ref: str
-
     terms: list[str]
     author: str | None
     before: str | None
@@ -163,6 +159,7 @@ class Options(argparse.Namespace):
     public_uri: str | None
     open_to_all: bool
     new_invitation: bool
+    further_invitation: bool
     mix_with: list[str]
     behind: str | None
     noise: float
@@ -178,7 +175,14 @@ class Options(argparse.Namespace):
     first: int | None
     seed: int | None
     trace: bool
-    kind: Literal["episodes", "histories", "byzantine", "accountable"]
+    kind: Literal["episodes", "histories", "byzantine", "accountable", "retention"]
+    overlay: bool
+    large: bool
+    nodes: int | None
+    members: int | None
+    joins: bool
+    fan_out: int | None
+    dead: float | None
     loss: float | None
     repeat: bool
     jobs: int
@@ -408,89 +412,15 @@ def timeout_option(parser: Parser, default: float, text: str) -> None:
 def network_options(parser: Parser) -> None:
     parser.add_argument(
         "--listen",
-        type=_listened,
+        type=listen_address,
         metavar="HOST[:PORT[:PORT]]",
         help="listen address, with the ports for pairs and for queues (default: from the settings, else as last time,"
         " else all addresses: 0.0.0.0)",
     )
     parser.add_argument(
         "--advertise",
-        type=_advertised,
+        type=advertised_address,
         metavar="ADDRESS",
         help="IP address, not a name, at which peers reach this machine (default: from the settings, else as last time,"
         " else detected)",
     )
-
-
-# --- values ---------------------------------------------------------------------------------------------------------
-
-
-def count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at most 15 digits")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    if text.lstrip("-").isdecimal() and text.startswith("-"):
-        raise argparse.ArgumentTypeError("must be at least 1")
-    if not (number := count(text)):
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
-def seconds_of(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
-    return seconds
-
-
-def chance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return value
-
-
-def history_rule(text: str) -> str:
-    """A history rule in canonical form: `none`, `all`, `last:50` or `since:TIME`."""
-    from zerochat.presentation.history_rules import BadHistory, read_rule
-
-    try:
-        return read_rule(text, int(time.time() * 1000))
-    except BadHistory as error:
-        raise argparse.ArgumentTypeError(error.sentence()) from None
-
-
-def lifetime(text: str) -> int:
-    """A duration such as `90s`, `30m`, `24h` or `7d`, in seconds."""
-    number, unit = text[:-1], _UNITS.get(text[-1:])
-    if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 30m, 24h or 7d (at most 30d)")
-    return int(number) * unit
-
-
-def _listened(text: str) -> str:
-    from zerochat.agent.network.addresses import BadAddress, parse_listen
-
-    try:
-        parse_listen(text)
-    except BadAddress as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid address: {error.fields['why']}") from None
-    return text
-
-
-def _advertised(text: str) -> str:
-    from zerochat.agent.settings.values import advertise_address
-
-    try:
-        return advertise_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid address: {error}") from None

@@ -35,7 +35,7 @@ def invitation_text(options: Options, verb: str) -> str:
     text = only_invitation(given)
     if resolving.is_short(text):
         narrate("Resolving the short link…")
-        text = resolving.resolve(paths_of(options), text)
+        text = resolving.resolve(paths_of(options), text, mediates=verb == "route add")
     if not paths_of(options).data.is_dir():  # an invalid invitation is reported before a missing profile
         now_s = int(time.time())
         _ = read_for_group(text, now_s) if verb == "join" else read_pasted(text, now_s)

@@ -21,6 +21,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "backup": ("passphrase", "backup", "restore"),
     "groups": ("new", "info", "leave", "forget", "resume"),
     "keep": ("keep",),
+    "upgrade": ("upgrade", "rekey"),
     "invite": ("invite",),
     "join": ("join",),
     "members": ("members", "remove", "role", "transfer", "rename", "ignore"),

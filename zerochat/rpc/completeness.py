@@ -57,8 +57,18 @@ class Completeness(Struct, frozen=True, kw_only=True):
     at: str | None = None
     """The oldest of the last reports of members that are `present` and complete: the statement holds as of then."""
     members: list[MemberReport] = field(default_factory=list)
-    """The other members in the order of joining."""
+    """The other members in the order of joining. In a group of more than 64 members: 64 of them, first those with
+    missing events or another view, then absent ones."""
+    others: int = 0
+    """The number of other members."""
+    current: int = 0
+    """How many of them are `present` and have no missing events."""
+    absent: int = 0
+    """How many of them are not `present`."""
+    differing: int = 0
+    """How many of them have another view."""
     gaps: list[GapInfo] = field(default_factory=list)
+    """At most 64."""
     waiting: int = 0
     """The number of membership events that cannot take effect because their causes are missing."""
 

@@ -4,12 +4,14 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc.common import Author
 from zerochat.rpc.completeness import ChainDifferenceNotification
 from zerochat.rpc.events import Event
 from zerochat.rpc.members import Connection
 
 DeliveryState = Literal["queued", "sent", "stored", "held", "delivered", "left", "unknown"]
+Obstacle = Literal["", "no_mediator", "own_mediator"]
 Provenance = Literal["own", "signed", "author", "relayed", "refuted"]
 
 
@@ -24,7 +26,7 @@ class MemberDelivery(Struct, frozen=True):
     mediator has signed that it stores the event (only in `get_delivery` and `get_message_status`). `held`: the
     member refuses it until `next_try`, since my daily quota there is used up. `queued`: not
     reachable; the event is sent when it is. `left`: left before acknowledging. `unknown`: another member's event, about
-    which this member has not reported."""
+    which this member has not reported; on the ring also mine, where I am not linked to the member."""
     at: str | None = None
     """When the delivery became known; null: not delivered, or unknown."""
     via: str = ""
@@ -45,6 +47,10 @@ class MemberDelivery(Struct, frozen=True):
     """The time of that signature, by its clock."""
     stored_until: str | None = None
     """When the mediator deletes a `stored` event, by its own statement."""
+    obstacle: Obstacle = ""
+    """Why no acknowledgement can come. `no_mediator`: this agent connects to its own mediators only (`network.hidden` =
+    `always`), and the member has none. `own_mediator`: the member cannot be dialled and has never connected, and this
+    agent has no mediator to which it could answer."""
 
 
 class DeliveryReport(Struct, frozen=True):
@@ -56,10 +62,13 @@ class DeliveryReport(Struct, frozen=True):
     of: int
     complete: bool
     members: list[MemberDelivery]
+    """A page of the recipients, at most 64: first those that lack it, each part in the order of joining."""
     event: Event | None = None
     """The event; only in `get_delivery`."""
     signed: bool = False
     """The author's signature is stored here; only in `get_delivery` and `get_message_status`."""
+    next: str = ""
+    """The parameter `after` of the next page (`get_delivery`); empty: this is the last one."""
 
 
 class MessageStatus(Struct, frozen=True, kw_only=True):
@@ -85,25 +94,37 @@ class MessageStatus(Struct, frozen=True, kw_only=True):
     corroborated_by: Author | None = None
     """For a relayed event: another member that has the same event."""
     former_members: list[MemberDelivery] = field(default_factory=list)
-    """Recipients that are no longer members, as far as their delivery is known."""
+    """Recipients that are no longer members, as far as their delivery is known: the last 64 that have joined."""
 
 
 class ReceiptNotification(Struct, frozen=True):
-    """`member` now has the events of `author` with `after < position <= upto`."""
+    """`member` now has the events of `author` with `after < position <= upto`.
+
+    In a group of more than 64 members, only receipts of my events are sent, and one can stand for all members that
+    reported the same at once.
+    """
 
     group: str
     member: str
     author: str
     after: int
     upto: int
+    members: int = 1
+    """The number of members for which it stands, with `member`."""
 
 
 class EventParams(Struct, frozen=True):
     """`id`: an event id, a prefix of at least four characters, `last` for my newest message, or `last:NAME` for a
-    member's."""
+    member's. The others choose the recipients in `DeliveryReport.members`."""
 
     group: str
     id: str
+    after: str = ""
+    """`DeliveryReport.next` of the page before; empty: the first page."""
+    limit: int = MEMBER_PAGE_MAX
+    """The size of the page, 1 to 64."""
+    query: str = ""
+    """Only recipients whose name contains this, in any case; empty: all. It does not change the counts."""
 
 
 class WaitParams(Struct, frozen=True):

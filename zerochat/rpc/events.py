@@ -17,6 +17,7 @@ EventType = Literal[
     "role_changed",
     "member_renamed",
     "terms_set",
+    "keys_upgraded",
     "message",
     "message_edited",
     "message_deleted",
@@ -38,10 +39,13 @@ class Delivery(Struct, frozen=True):
 
 
 class Reaction(Struct, frozen=True):
-    """An emoji and the DIDs of the members that reacted with it."""
+    """An emoji and the members that reacted with it."""
 
     emoji: str
     by: list[str]
+    """Their DIDs; of more than 64, mine (if I have reacted) and the first others."""
+    count: int = 0
+    """Their number."""
 
 
 class Quote(Struct, frozen=True, kw_only=True):
@@ -58,10 +62,10 @@ class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
-    `member_renamed`, `terms_set`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`,
-    `pins_changed`, `commands_announced` or `verdict_announced`, and `unknown` for types of later versions, which
-    readers skip. A message has its annotations applied; subscribers receive `message_changed` when they change. Lists
-    are in the total order (`lamport`, `author.did`, `id`), which is the same for every member.
+    `member_renamed`, `terms_set`, `keys_upgraded`, `message`, `message_edited`, `message_deleted`, `reacted`,
+    `topic_changed`, `pins_changed`, `commands_announced` or `verdict_announced`, and `unknown` for types of later
+    versions, which readers skip. A message has its annotations applied; subscribers receive `message_changed` when they
+    change. Lists are in the total order (`lamport`, `author.did`, `id`), which is the same for every member.
     """
 
     v: int = 1
@@ -81,7 +85,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
     `member_removed` and `removal_voted`: {"did", "nick"}. `role_changed`: {"did", "nick", "role"}. `member_renamed`:
     {"did", "nick", "was"}, the new and the previous display name. `terms_set`: {"operator", "witnesses"} of the
-    transparency log, {"did", "nick"} each. Each `nick` is the name at that time. `message_edited`: {"target", "text"},
+    transparency log, {"did", "nick"} each. `keys_upgraded`: {"keys", "final"}; `final` false: its author agrees, and
+    more members must. Each `nick` is the name at that time. `message_edited`: {"target", "text"},
     the id of the message and its new text. `message_deleted`: {"target"}. `reacted`: {"target", "emoji", "on"}; `on`
     false: the reaction was removed. `topic_changed`: {"text"}. `pins_changed`: {"targets"}, the ids of
     the pinned messages. `commands_announced`: {"bot", "commands"}

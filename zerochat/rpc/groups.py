@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from zerochat.limits import KEYS_DEFAULT
 from zerochat.rpc.common import Author, Role
 from zerochat.rpc.completeness import Completeness, HistoryStart
 from zerochat.rpc.tlog import TlogState
@@ -54,6 +55,21 @@ class VoteInfo(Struct, frozen=True, kw_only=True):
     """I have voted."""
     removed: bool = False
     """The member is removed."""
+
+
+class UpgradeInfo(Struct, frozen=True, kw_only=True):
+    """The upgrade of a group's keys that is possible."""
+
+    keys: str
+    """The keys that the group would have then."""
+    votes: int
+    """The number of members that agree."""
+    needed: int
+    """The number of members that must agree."""
+    voted: bool = False
+    """I agree."""
+    allowed: bool = True
+    """I may agree: in a group with admins only they may."""
 
 
 class JoinRequestInfo(Struct, frozen=True, kw_only=True):
@@ -108,6 +124,8 @@ class WarningNotification(Struct, frozen=True):
 
 
 class GroupInfo(Struct, frozen=True, kw_only=True):
+    """A group. Each of its lists of members names at most 64 of them."""
+
     id: str
     name: str
     state: GroupState
@@ -123,6 +141,10 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     keys: str
     path: str
     accountability: str
+    upgrade: UpgradeInfo | None = None
+    """The upgrade of its keys that is possible (`upgrade_group`); null: none."""
+    upgraded_from: str = ""
+    """The keys that the group was created with, where they were upgraded."""
     envelope: str = ""
     """The envelope format of the group: `didcomm/v2` or `didcomm/v1`."""
     view: str
@@ -280,7 +302,8 @@ class InvitationNotification(Struct, frozen=True):
 
 
 class ViewNotification(Struct, frozen=True):
-    """The members or their states have changed: call `list_members` and `list_groups` again."""
+    """The members or their states, or how long messages stay here, have changed: call `list_members` and `list_groups`
+    again."""
 
     group: str
 
@@ -341,13 +364,14 @@ class GroupParams(Struct, frozen=True):
 
 
 class CreateGroupParams(Struct, frozen=True):
-    """`group`: the name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi`, `pairwise-single`, or
-    `sender-key` with signed messages. `accountability`: `acks`, or with `sender-key` also `tlog`, a witnessed
-    transparency log. The others as in `PolicyInfo`. None can be changed later."""
+    """`group`: the name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: with keys that heal, `dcgka` with signed
+    messages, or `deniable`; `pairwise-multi`, `pairwise-single`, or `sender-key` with signed messages.
+    `accountability`: `acks`, or with `sender-key` also `tlog`, a witnessed transparency log. The others as in
+    `PolicyInfo`. None can be changed later, but older keys can be upgraded (`upgrade_group`)."""
 
     group: str
     envelope: str = "didcomm/v2"
-    keys: str = "pairwise-multi"
+    keys: str = KEYS_DEFAULT
     join: str = "invited"
     remove: str | None = None
     quorum: int | None = None

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc.common import Role, Trust
 
 Connection = Literal["self", "connected", "connecting", "unreachable"]
@@ -32,6 +33,9 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     not mean online: see `last_seen`."""
     via: Via = ""
     """Whether the member is reached over a link or through a mediator; empty: not reachable."""
+    no_mediator: bool = False
+    """It is unreachable since it has no mediator, and this agent never connects directly (`network.hidden` =
+    `always`)."""
     bot: bool = False
     """It has announced that it is a bot."""
     commands: list[AnnouncedCommand] = field(default_factory=list)
@@ -116,6 +120,21 @@ class RotatedNotification(Struct, frozen=True):
     member: str
     nick: str
     mine: bool
+
+
+class ListMembersParams(Struct, frozen=True):
+    """A page of the members in the order of joining, at most 64. The page is the last one where it has fewer members
+    than `limit`; otherwise request the next one with `after`."""
+
+    group: str
+    query: str = ""
+    """Only members whose name contains this, in any case, or whose DID starts with it; empty: all."""
+    after: str = ""
+    """The DID of the last member of the page before; empty: the first page."""
+    limit: int = MEMBER_PAGE_MAX
+    """1 to 64."""
+    dids: list[str] | None = None
+    """Only the members with these DIDs, at most 64; null: all."""
 
 
 class RemoveMemberParams(Struct, frozen=True):

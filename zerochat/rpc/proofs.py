@@ -32,7 +32,7 @@ class ProofLines(Struct, frozen=True):
 # --- what can be proven -----------------------------------------------------------------------------------------------
 
 Grade = Literal["signed", "unshown", "told", "none"]
-WhyNot = Literal["", "keys", "itself", "unheard"]
+WhyNot = Literal["", "keys", "upgraded", "itself", "unheard"]
 
 
 class EvidenceParams(Struct, frozen=True):
@@ -80,9 +80,9 @@ class MessageEvidence(Struct, frozen=True, kw_only=True):
     signed: bool = False
     """The author's signature is stored here."""
     why: WhyNot = ""
-    """Why there is no proof. `keys`: messages in this group are not signed. `itself`: a membership event, which carries
-    its own signature and needs no proof (`zerochat export` contains it). `unheard`: the signed message is not stored
-    here."""
+    """Why there is no proof. `keys`: messages in this group are not signed. `upgraded`: they are, but it is older than
+    the upgrade of the keys. `itself`: it carries its author's signature and needs no proof (`zerochat export` contains
+    it). `unheard`: the signed message is not stored here."""
     logged: int = 0
     """Its index in a transparency log of the group, from 1; 0: it is not in one."""
     logged_at: str | None = None
@@ -97,7 +97,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     group: str
     keys: str
     signs: bool
-    """Whether messages are signed."""
+    """Whether messages and acknowledgements are signed, in streams. (With the keys `dcgka` every message carries a
+    signature of its own.)"""
     streams: list[SignedStream] = field(default_factory=list)
     """Of every member, me first, and of former members with stored signatures."""
     log: TlogInfo | None = None

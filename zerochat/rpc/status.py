@@ -31,6 +31,9 @@ class HeldMail(Struct, frozen=True):
     why: HeldWhy
 
 
+Sends: TypeAlias = Literal["direct", "mediator", "nothing"]
+
+
 class Status(Struct, frozen=True, kw_only=True):
     profile: str
     nick: str
@@ -49,6 +52,9 @@ class Status(Struct, frozen=True, kw_only=True):
     groups: list[GroupInfo]
     hidden: bool = False
     """No peer can dial this agent, and its addresses are not announced."""
+    sends: Sends = "direct"
+    """How this agent sends: `direct`: to members and their mediators; `mediator`: through its own mediators alone
+    (`network.hidden` = `always`); `nothing`: so, and none of them can be reached and sends for it."""
     web: list[str] = field(default_factory=list)
     """The HTTP and WebSocket URIs of this agent."""
     mediators: list[ConnectionInfo] = field(default_factory=list)

@@ -76,8 +76,9 @@ class Item(Struct, frozen=True, kw_only=True):
 
     The bodies of durable notifications; each DID comes with a `nick`: `delivery`: {"member", "nick", "after", "upto",
     "all", "events"}: this member now has my events after `after`, up to `upto`; `events` are [{"id", "position"}] of
-    the messages among them (the last 100); all recipients have everything up to the position `all`. `gap`: {"author",
-    "nick", "after", "upto", "state"}: these positions are missing (`asked`), or no queried member has them (`lost`).
+    the messages among them (the last 100); all recipients have everything up to the position `all`; in a group of more
+    than 64 members only where `all` has grown. `gap`: {"author", "nick", "after", "upto", "state"}: these positions are
+    missing (`asked`), or no queried member has them (`lost`).
     `gap_filled`: the same with `filled`. `fork`: {"author", "nick", "position"}. `join_changed`: a `JoinStatus`;
     `group` is empty until it is known. `invitation_used`: {"nick", "uses_left", "invitation"}. `join_request`:
     {"member", "nick", "role", "state"}. `private_invitation`: {"member", "nick", "state"}. `removed`: {"by",

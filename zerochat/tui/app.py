@@ -135,6 +135,8 @@ class ZerochatApp(BaseApp):
         """Keys typed for it."""
         self._answer: Future[bytes] | None = None
         self._first_choice: str | None = None
+        self._first_keys: list[events.Key | events.Paste] = []
+        """Keys typed after it, for the dialog that it opens."""
         self._lock_after_s: float | None = None
         self._last_input = monotonic()
         self._quit_requested = -REPEAT_S
@@ -259,12 +261,13 @@ class ZerochatApp(BaseApp):
         await self.chat.on_connected(hello)
         self._lock_reason = self._early_text = ""
         first, self._first_choice = self._first_choice, None
-        if first == "create":
-            self.chat.action_new()
-        elif first == "join":
-            self.chat.action_join()
-        else:
+        if first is None:
             self.call_after_refresh(self.offer_tour)
+            return
+        self._queued_keys, self._first_keys = self._first_keys, []
+        self.chat.run_command("new" if first == "create" else "join")
+        if not self._is_opening:
+            self._queued_keys.clear()
 
     def offer_tour(self) -> None:
         """Show the tour once, when no dialog is open."""
@@ -311,7 +314,11 @@ class ZerochatApp(BaseApp):
 
         The text may be the passphrase: it goes to the prompt or nowhere.
         """
-        if not self.chat.input_locked or not self.is_running or self.screen_stack[-1:] != [self.chat]:
+        if not self.is_running or self.screen_stack[-1:] != [self.chat]:
+            return False
+        if self._first_choice is not None and self._answer is None:
+            return self._capture_first(event)
+        if not self.chat.input_locked:
             return False
         early = self._early_text
         if isinstance(event, events.Paste):
@@ -329,6 +336,20 @@ class ZerochatApp(BaseApp):
         else:
             return False
         self._early_text = early[:EARLY_CHARS_MAX]
+        return True
+
+    def _capture_first(self, event: events.Event) -> bool:
+        """Keep a key for the dialog of the first choice: the profile is open, so it is no passphrase. Deletions happen
+        here, since widgets handle them after the letters that follow."""
+        if not isinstance(event, events.Key | events.Paste):
+            return False
+        key, keys = getattr(event, "key", ""), self._first_keys
+        if key in ("backspace", "ctrl+u"):
+            self._first_keys = keys[:-1] if key == "backspace" else []
+        elif isinstance(event, events.Paste) or is_letter(event) or (key in ("enter", "ctrl+j") and keys):
+            self._first_keys = [*keys, event][:QUEUED_KEYS_MAX]
+        else:
+            return key in ("enter", "ctrl+j")  # one Enter too many
         return True
 
     def lock_after(self, seconds: float) -> None:

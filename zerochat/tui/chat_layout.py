@@ -1,7 +1,7 @@
 """The chat screen's widgets, their layout, and drawing the conversations into them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from textual import events
@@ -119,6 +119,8 @@ class ChatLayout(Screen[None]):
         self._held = HeldReports()
         self.running_line = ""
         """The command line whose handler runs."""
+        self.rejected_line = ""
+        """The command line that was rejected last, and is back in the composer. Escape clears it there."""
         self.pending_requests = PendingRequests()
         self.jump_history = JumpHistory()
         self.ephemeral = EphemeralState(link, self.set_timer, self.run_worker)
@@ -220,7 +222,7 @@ class ChatLayout(Screen[None]):
         asks = join_request_notice(conversation.info, app_of(self).key) if conversation else Printable("")
         self.notice.show_text(asks, trouble=False)
         nothing = Printable("/new NAME or /join INVITATION")
-        hint = placeholder(conversation.info, conversation.members) if conversation else nothing
+        hint = placeholder(conversation.info, conversation.members.myself) if conversation else nothing
         if keys := self.status_line.keys:  # shown here too, since the status line may show another text
             hint = Printable(f"A message is selected ({keys[-1]})")
         self.composer.placeholder = Content(hint)
@@ -274,6 +276,7 @@ class ChatLayout(Screen[None]):
         """Put a rejected line back into the composer, unless another text is in it; empty: none."""
         if line and not self.composer.text:
             self.composer.set_text(line)
+            self.rejected_line = line
 
     def report(self, sentence: Printable, *, trouble: bool = False) -> None:
         """Show a sentence in the status line, which grows for it; an error that an open dialog caused, in its line."""
@@ -372,19 +375,17 @@ class ChatLayout(Screen[None]):
         conversation = self.conversations.open
         return conversation.recall(step, present) if conversation else None
 
-    def member_names(self) -> list[str]:
+    def member_names(self) -> Sequence[str]:
         """Labels of the other members of the open group, for completion."""
         conversation = self.conversations.open
-        if conversation is None:
-            return []
-        return [conversation.names.label(each.did) for each in conversation.members if each.connection != "self"]
+        return conversation.completion_names() if conversation is not None else []
 
     def _bot_commands(self) -> "list[BotCommand]":
         """Commands of the bots in the open group."""
         from zerochat.tui.composer.completion import bot_commands
 
         here = self.conversations.open
-        return bot_commands(here.members) if here is not None else []
+        return bot_commands(here.members.bots.values()) if here is not None else []
 
     def _file_names(self) -> list[str]:
         """File names in the open conversation, newest first."""

@@ -145,6 +145,7 @@ class ChatScreen(ChatView):
                 finally:
                     self.running_line = ""
             case Refusal(sentence):
+                self.rejected_line = text
                 self.report_error(sentence)
             case None:
                 pass
@@ -154,6 +155,12 @@ class ChatScreen(ChatView):
         from zerochat.tui.actions import members
 
         members.show_member(self, event.did)
+
+    @on(MemberList.Find)
+    def _find_member(self) -> None:
+        from zerochat.tui.actions import members
+
+        members.find(self)
 
     @on(MemberList.RequestChosen)
     def _choose_request(self) -> None:
@@ -286,8 +293,8 @@ class ChatScreen(ChatView):
         self.call_after_refresh(app_of(self).offer_tour)
 
     def action_compose(self) -> None:
-        """Escape: close the completion list, cancel a reply or edit, or go to the messages; elsewhere, to the
-        composer."""
+        """Escape: close the completion list, cancel a reply or edit, clear a rejected command (Ctrl+Up restores it), or
+        go to the messages; elsewhere, to the composer."""
         selected_text = self.get_selected_text()
         self.clear_selection()
         if not self.composer.has_focus:
@@ -296,6 +303,10 @@ class ChatScreen(ChatView):
             return
         elif self.compose_target is not None:
             self.set_compose_target(None)
+        elif self.composer.text and self.composer.text == self.rejected_line:
+            if (conversation := self.conversations.open) is not None:
+                conversation.remember_text(self.rejected_line)
+            self.composer.set_text("")
         else:
             self._to_messages()
 

@@ -110,6 +110,8 @@ class ChatView(ChatLayout):
 
         async def poll() -> None:
             self.on_status(await self.feed.status())
+            if self.feed.members.is_overdue(self.conversations.open_id):
+                await self.feed.refresh()
 
         if self.link.state.up:
             self.run_request(poll())

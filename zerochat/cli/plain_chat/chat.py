@@ -24,8 +24,11 @@ from zerochat.cli.plain_chat.input import Lines, NotText, TooLong
 from zerochat.cli.plain_chat.printer import Printer
 from zerochat.cli.plain_chat.subscription import DeferredOutput, Subscription
 from zerochat.errors import LocalError
+from zerochat.limits import MEMBER_PAGE_MAX
+from zerochat.presentation import mediation
 from zerochat.presentation.delivery import queued_sentence
-from zerochat.presentation.group_rules import signing_warning
+from zerochat.presentation.group_kinds import signing_warning
+from zerochat.presentation.name_list import NameList
 from zerochat.rpc import GroupInfo
 from zerochat.slash_commands import Command, Post, Refusal, parse
 from zerochat.terminal_text import printable_line
@@ -57,7 +60,7 @@ class Chat(Printer):
         self._sending = ""
         self._busy = True
         self._last_sent = ""
-        self._names: list[str] = []
+        self._names = NameList([])
         """The names of the other members of the current group."""
         self.code: int = ExitCode.OK
         self.over = False
@@ -238,8 +241,11 @@ class Chat(Printer):
         members = self.client.list_members(group)
         for one in members:
             self.text_of(group).nick(one.did, one.nick)
-        self._names = [self.text_of(group).nick(one.did, one.nick) for one in members if one.connection != "self"]
-        who = f", with {', '.join(self._names)}" if self._names else ""
+        text = self.text_of(group)
+        self._names = NameList([text.nick(one.did, one.nick) for one in members if one.connection != "self"])
+        few = len(self._names) <= MEMBER_PAGE_MAX
+        others = ", ".join(self._names) if few else f"{len(self._names):,} other members"
+        who = f", with {others}" if others else ""
         notes = filter(None, (_completeness(info), signing_warning(info)))
         narrate(" ".join([f"Switched to {self.group_name(group)}{who}.", *notes]))
         self.history(START_EVENTS)
@@ -293,7 +299,7 @@ class Chat(Printer):
                 names = [self.group_name(one) for one in self.groups]
                 return [each for each in names if each.casefold().startswith(word.casefold())]
         at, typed = ("@", word[1:]) if word.startswith("@") else ("", word)
-        found = [each for each in self._names if each.casefold().startswith(typed.casefold()) and (typed or at)]
+        found = self._names.starting(typed) if typed or at else []
         return [f"{at}{each}{': ' if first and not at else ' '}" for each in found]
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -307,7 +313,14 @@ class Chat(Printer):
         if self.lines.terminal:  # the typed line is already visible
             self.mark_shown(sent.id)
         if sent.of and not self._connected(sent.group):
-            narrate(queued_sentence(sent.of))
+            narrate(self._why_queued(sent.of))
+
+    def _why_queued(self, of: int) -> str:
+        """Why a message for `of` other members is not sent now."""
+        with suppress(LocalError):
+            if why := mediation.why_nothing_sent(self.client.get_status()):
+                return f"Queued. {why}"
+        return queued_sentence(of)
 
     def _connected(self, group: str) -> bool:
         """Whether a member of the group is connected; True if the agent does not say: the message is sent already."""

@@ -11,13 +11,14 @@ from msgspec import Struct
 from zerochat.agent.api.client import Client
 from zerochat.agent.storage.paths import user_path
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import find_member, name_of, near_time, removal_votes
+from zerochat.cli.formatting import name_of
 from zerochat.cli.grammar import Options
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.plain_chat import members
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
-from zerochat.presentation import delivery, group_rules, keep_rules, private
-from zerochat.rpc import Event, GroupInfo, MemberDelivery, MemberInfo
+from zerochat.presentation import keep_rules, private
+from zerochat.rpc import Event, GroupInfo
 from zerochat.slash_commands import (
     ALIASES,
     COMMANDS,
@@ -186,8 +187,8 @@ def _about_peer(verb: str) -> Callable[[Session, str], list[str]]:
 
     def words(chat: Session, rest: str) -> list[str]:
         wanted = _needed(verb, rest)
-        members = chat.client.list_members(chat.group) if chat.group else []
-        here = any(wanted.casefold() == one.nick.casefold() for one in members)
+        found = chat.client.list_members(chat.group, query=wanted) if chat.group else []
+        here = any(wanted.casefold() == one.nick.casefold() for one in found)
         return [verb, "--", f"{chat.group}/{wanted}" if here else wanted]
 
     return words
@@ -335,9 +336,7 @@ _VERBS: dict[str, Callable[[Session, str], list[str]]] = {
     "status": lambda chat, rest: ["status"],
     "mediator": _mediator,
     "telemetry": _telemetry,
-    "leave": _about_group("leave"),
-    "forget": _about_group("forget"),
-    "resume": _about_group("resume"),
+    **{verb: _about_group(verb) for verb in ("leave", "forget", "resume", "upgrade", "rekey")},
 }
 
 
@@ -394,27 +393,27 @@ def _join(chat: Session, rest: str) -> None:
 
 def _msg(chat: Session, rest: str) -> None:
     _needed("msg", rest)
-    members = [one.nick for one in chat.client.list_members(chat.group)] if chat.group else []
+    nicks = [one.nick for one in chat.client.list_members(chat.group)] if chat.group else []
     titles = [one.name for one in chat.groups.values() if one.private is not None]
-    name, text = name_and_text(rest, [*members, *titles])
-    here = name.casefold() in [one.casefold() for one in members]
+    name, text = name_and_text(rest, [*nicks, *titles])
+    here = name.casefold() in [one.casefold() for one in nicks]
     info = chat.client.open_conversation(name, chat.group if here else "")
     chat.refresh()
     if info.id != chat.group:
         chat.switch(info.id)
     if info.private is not None and info.private.state != "joined":
-        narrate(f"{private.state_text(info, name_of).capitalize()}.")
+        state = private.state_text(info, name_of)
+        narrate(f"{state[:1].upper()}{state[1:]}.")
     if text:
         chat.send(text)
 
 
 def _keep(chat: Session, rest: str) -> None:
     _here(chat)
-    info = chat.groups[chat.group]
     if rest:
-        info = chat.client.set_retention(chat.group, keep_rules.read_keep(rest))
-        chat.refresh()
-    narrate(keep_rules.state_sentence(info))
+        chat.client.set_retention(chat.group, keep_rules.read_keep(rest))
+    chat.refresh()  # the setting may have changed elsewhere
+    narrate(keep_rules.state_sentence(chat.groups[chat.group]))
 
 
 def _history(chat: Session, rest: str) -> None:
@@ -426,38 +425,13 @@ def _history(chat: Session, rest: str) -> None:
 
 def _members(chat: Session, rest: str) -> None:
     group = _here(chat) and chat.group
-    members = chat.client.list_members(group)
-    if rest:
-        members = [find_member(members, rest, _here(chat))]
-    chat.out.data_list(members, [_member(one) for one in members])
     chat.refresh()
-    for line in removal_votes(chat.groups[group]):
-        narrate(f"{line}.")
-
-
-def _member(one: MemberInfo) -> str:
-    """A member in one sentence, suitable for a screen reader."""
-    parts = ["you" if one.connection == "self" else one.connection if one.arrived else "never connected", one.role]
-    parts += ["a bot"] * one.bot + ["history keeper"] * one.keeps_history
-    parts += ["verified"] * (one.trust == "verified") + ["CHANGED identity"] * (one.trust == "changed")
-    parts += [group_rules.conviction(one)] * bool(one.verdicts)
-    parts += ["FORKED"] * one.forked
-    if one.connection != "self":
-        parts.append(f"last seen {near_time(one.last_seen)}" if one.last_seen else "never seen")
-    return f"{name_of(one.nick)}: {', '.join(parts)}."
+    found = chat.client.list_members(group, query=rest)
+    members.show_members(chat.out, found, chat.groups[group], rest, _here(chat))
 
 
 def _delivery(chat: Session, rest: str) -> None:
-    report = chat.client.get_delivery(_here(chat), _last(rest))
-    lines = [_has(one) for one in report.members if one.connection != "self"]
-    chat.out.data(report, [*lines, f"Delivered to {report.delivered} of {report.of} members."])
-
-
-def _has(one: MemberDelivery) -> str:
-    if one.delivered:
-        return f"{name_of(one.nick)}: delivered{f' at {near_time(one.at)}' if one.at else ''}."
-    stored = f"stored by the mediator until {near_time(one.stored_until)}" if one.stored_until else ""
-    return f"{name_of(one.nick)}: not delivered, {stored or delivery.STATES[one.state]}."
+    members.show_delivery(chat.out, chat.client.get_delivery(_here(chat), _last(rest)))
 
 
 def _reply(chat: Session, rest: str) -> None:

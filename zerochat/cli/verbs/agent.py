@@ -8,9 +8,9 @@ agent if its terminal has closed. The service manager is notified of readiness, 
 import gc
 import os
 import signal
-import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from zerochat.cli.agent_access import paths_of, warn_of_settings
@@ -79,7 +79,9 @@ class Signals:
     """Signals received so far."""
 
     def __init__(self) -> None:
-        self.changed = threading.Event()
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        """One for each signal. A handler may interrupt its reader anywhere; `SimpleQueue.put` is reentrant, and
+        `Event.set` would wait for a lock that its own thread holds."""
         self.ends = 0
         """Number of stop signals."""
         self.reloads = 0
@@ -89,7 +91,7 @@ class Signals:
         self.ends += 1
         if self.ends > 1:
             signal.signal(signum, signal.SIG_DFL)  # the third signal kills the process
-        self.changed.set()
+        self._wakeups.put(None)
 
     def hang_up(self, signum: int, frame: "FrameType | None") -> None:
         """SIGHUP: stop if the terminal has closed, otherwise reload the settings."""
@@ -97,7 +99,12 @@ class Signals:
             self.end(signum, frame)
         else:
             self.reloads += 1
-            self.changed.set()
+            self._wakeups.put(None)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the next signal, for at most this time."""
+        with suppress(Empty):
+            self._wakeups.get(timeout=timeout_s)
 
     @contextmanager
     def handled(self) -> "Iterator[None]":
@@ -198,7 +205,7 @@ def _started(make: "Callable[[], AgentThread]", signals: Signals) -> "AgentThrea
                 narrate(
                     f"Another zerochat (process {error.fields['pid']}) is using this profile; waiting for it to exit…"
                 )
-            signals.changed.wait(OWNER_RETRY_S)
+            signals.wait(OWNER_RETRY_S)
         except BaseException:
             thread.stop()
             raise
@@ -227,8 +234,7 @@ def _serve(signals: Signals, thread: "AgentThread", notifier: "ServiceNotifier")
         if ends:
             thread.join(interval_s)
         else:
-            signals.changed.wait(interval_s)
-        signals.changed.clear()
+            signals.wait(interval_s)
         if signals.ends > ends:
             ends = signals.ends
             if ends > 1:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from zerochat.cli.agent_access import attached
 from zerochat.cli.evidence_files import open_file
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.formatting import find_group, name_of, table
+from zerochat.cli.formatting import amount, find_group, name_of, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, history_source
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
@@ -162,21 +162,30 @@ def _print_verdict(verdict: "AuditReport", summary: LogSummary, out: Output, whe
     nicks = {height.author: height.nick for height in summary.chains}
     facts = [
         ("group", f"{name_of(verdict.name)} ({printable_line(verdict.group)}), {where}"),
-        ("events", f"{verdict.events:,}: {verdict.posts:,} messages, {verdict.membership:,} membership events"),
-        ("authors", f"{verdict.authors:,}; all hash chains verified"),
-        ("signatures", f"{verdict.signed:,} verified"),
+        (
+            "events",
+            f"{verdict.events:,}: {amount(verdict.posts, 'message')}, {amount(verdict.membership, 'membership event')}",
+        ),
+        ("authors", f"{verdict.authors:,}; all hash chains verified" if verdict.sound else f"{verdict.authors:,}"),
+        ("signatures", f"{verdict.signed:,} {'verified' if verdict.sound else 'checked'}"),
         ("members", f"view {verdict.view}" if verdict.view else "none"),
     ]
     if verdict.unconfirmed:
-        facts.append(("unconfirmed", f"{verdict.unconfirmed:,} relayed events that their authors have not confirmed"))
+        relayed = amount(verdict.unconfirmed, "relayed event")
+        facts.append(
+            (
+                "unconfirmed",
+                f"{relayed}, not confirmed by {'its author' if verdict.unconfirmed == 1 else 'their authors'}",
+            )
+        )
     if verdict.late:
         facts.append(("late", f"{verdict.late:,}"))
     if verdict.refuted:
         facts.append(("refuted", f"{verdict.refuted:,}, quarantined: denied by their authors"))
     if unread:
         facts.append(("not checked", unread))
-    result = "valid" if verdict.sound else f"INVALID: {len(verdict.violations) + verdict.more:,} errors"
-    facts.append(("result", result))
+    errors = len(verdict.violations) + verdict.more
+    facts.append(("result", "valid" if verdict.sound else f"INVALID: {amount(errors, 'error')}"))
     out.data(verdict, [*table(facts), *(_sentence(one, nicks) for one in verdict.violations)])
     if verdict.more:
         narrate(f"And {verdict.more:,} more.")
@@ -209,7 +218,7 @@ def export(options: Options, out: Output) -> ExitCode:
         path = Path(options.path or f"{_file_name(summary.name)}.jsonl")
         count = write_export(path, header, client)
     out.data({"path": str(path), "group": summary.group, "events": count}, [str(path)])
-    narrate(f"{count:,} events of {name_of(summary.name)}. {NOT_ENCRYPTED}")
+    narrate(f"{amount(count, 'event')} of {name_of(summary.name)}. {NOT_ENCRYPTED}")
     return ExitCode.OK
 
 

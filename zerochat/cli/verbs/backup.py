@@ -135,6 +135,7 @@ def _new_passphrase(has_one: bool) -> bytes:
 
 
 def backup(options: Options, out: Output) -> ExitCode:
+    from zerochat.agent.archive.log_file import NoFolder
     from zerochat.agent.storage.backup import BackupThere, NotForMediators, write_backup
     from zerochat.agent.storage.profiles import key_location, unlock
 
@@ -144,6 +145,8 @@ def backup(options: Options, out: Output) -> ExitCode:
         raise NotForMediators(profile=paths.profile, path=paths.data)
     if os.path.lexists(target):
         raise BackupThere(path=target)
+    if not target.parent.is_dir():
+        raise NoFolder(folder=target.parent)
 
     @cache
     def key() -> "JournalKey":

@@ -10,9 +10,10 @@ from zerochat.cli.bot.new import EXAMPLES, new_bot
 from zerochat.cli.bot.profile import list_bots, list_dead_letters, retire_bot, retry_dead_letters, show_status
 from zerochat.cli.bot.run import run_bot
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.service_files import bot_unit, container
+from zerochat.cli.value_types import positive
 
 _MODULE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _UNIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -95,7 +95,7 @@ def _agent_names(options: Options) -> list[str]:
 def _members(client: "Client", groups: "list[GroupInfo]", wanted: str) -> list[str]:
     """The names of the other members of a group; without one, of all groups."""
     here = [one.id for one in groups if one.state == "active" and wanted in ("", one.name, one.id)]
-    members = [each for group in here for each in client.call("list_members", within_s=ANSWER_S_MAX, group=group)]
+    members = [each for group in here for each in client.list_members(group, within_s=ANSWER_S_MAX)]
     return [one.nick for one in members if one.connection != "self"]
 
 

@@ -15,13 +15,13 @@ from zerochat.cli.grammar import (
     add_verb,
     connection_argument,
     envelope_option,
-    lifetime,
     timeout_option,
     yes_option,
 )
 from zerochat.cli.invitation_input import invitation_text, qr_lines
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NotConfirmed, confirmed
+from zerochat.cli.value_types import lifetime
 from zerochat.cli.verbs.send import text_to_send
 from zerochat.errors import LocalError
 from zerochat.rpc import (

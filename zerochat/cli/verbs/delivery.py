@@ -8,6 +8,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import local_time, name_of, near_time, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, message_argument
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.paging import page_limit, page_options
 from zerochat.presentation import delivery as presentation
 from zerochat.rpc import DeliveryReport, MemberDelivery
 from zerochat.terminal_text import printable_line
@@ -20,15 +21,20 @@ def add(verbs: "Verbs[Parser]") -> None:
         "show who has received a message",
         "Show which members have received a message, when, and how that is known. queued: will be sent when there is\n"
         "a route; sent: not acknowledged yet; stored: the same, and the member's mediator has confirmed that it\n"
-        "stores the message; over your daily quota there (`held` in JSON): the member accepts it as room comes back.",
+        "stores the message; over your daily quota there (`held` in JSON): the member accepts it as room comes back.\n"
+        "Members that lack it come first. WORD: only members whose name contains it.",
         """
 zerochat delivery hikers last
+zerochat delivery hikers last ann
+zerochat delivery hikers last --all
 zerochat delivery hikers Yk3v
 zerochat delivery hikers last --format jsonl | jq '.members[].state'
 """,
         run=delivery,
     )
     message_argument(parser)
+    parser.add_argument("text", metavar="WORD", nargs="?", help="a part of the name")
+    page_options(parser, "recipients")
     parser = add_verb(
         verbs,
         "why",
@@ -48,9 +54,13 @@ zerochat why hikers Yk3v --format jsonl
 
 def delivery(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        report = agent.client.get_delivery(options.group, options.event)
+        report = agent.client.get_delivery(
+            options.group, options.event, query=options.text or "", limit=page_limit(options)
+        )
         nicks = {one.did: one.nick for one in agent.client.list_members(options.group)} if not out.jsonl else {}
-    out.data(report, [*_message_lines(report), *delivery_table(report.members, nicks), _count(report)])
+    out.data(report, [*_message_lines(report), _count(report), *delivery_table(report.members, nicks)])
+    if report.next:
+        narrate(f"{presentation.not_listed(report)} For the others: --all, --limit N, or a WORD.")
     return ExitCode.OK
 
 
@@ -73,7 +83,8 @@ def delivery_table(members: Sequence[MemberDelivery], nicks: dict[str, str]) -> 
         if one.connection == "self":
             rows.append((f"{name_of(one.nick)} (you)", "here", local_time(one.at) if one.at else "-", "-", "-", ""))
             continue
-        notes = [f"stored until {local_time(one.stored_until)}"] if one.stored_until else []
+        notes = [note] if (note := presentation.obstacle_note(one)) and not one.delivered else []
+        notes += [f"stored until {local_time(one.stored_until)}"] if one.stored_until else []
         notes += [f"{one.tries} retransmission{'s' * (one.tries != 1)}"] if one.tries else []
         notes += [f"next {local_time(one.next_try)}"] if one.next_try and (one.tries or one.state == "held") else []
         rows.append(

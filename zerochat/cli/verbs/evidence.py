@@ -86,8 +86,9 @@ def _add_proof(verbs: "Verbs[Parser]") -> None:
         "write a proof of a message to a file",
         "Write a file that proves a message to a third party: its author, its text and, if it is yours, which members\n"
         "have signed for its receipt. With --history it proves that no message of yours (or of --by) is left out,\n"
-        "without revealing their texts. Only groups with signatures (--kind signed or accountable) have proofs; in\n"
-        "all other groups messages are deniable by design. Anyone who has the file can use it.",
+        "without revealing their texts. Only groups of the kinds signed and accountable have proofs. In private\n"
+        "groups each message carries a signature, which `zerochat export` writes; in all other groups messages can\n"
+        "be denied. Anyone who has the file can use it.",
         """
 zerochat proof hikers last
 zerochat proof hikers last --output message.zproof

@@ -6,23 +6,13 @@ from typing import TYPE_CHECKING
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import completeness, earlier_history, find_group, name_of, quoted, removed_sentence, table
-from zerochat.cli.grammar import (
-    Options,
-    Parser,
-    Verbs,
-    add_verb,
-    count,
-    envelope_option,
-    group_argument,
-    history_rule,
-    positive,
-    yes_option,
-)
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, envelope_option, group_argument, yes_option
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NotConfirmed, confirmed
+from zerochat.cli.value_types import count, history_rule, positive
 from zerochat.cli.verbs.keep import keep_rule
 from zerochat.limits import MEMBERS_MAX
-from zerochat.presentation import group_rules, keep_rules
+from zerochat.presentation import group_kinds, group_rules, keep_rules, upgrades
 from zerochat.rpc import GroupInfo, MemberInfo
 from zerochat.terminal_text import printable_line
 
@@ -94,8 +84,9 @@ def _add_new(verbs: "Verbs[Parser]") -> None:
         verbs,
         "new",
         "create a group",
-        "Create a group with you as its only member, and print its id. Its rules can never be changed, and every\n"
-        "member can see them: `zerochat info GROUP`.",
+        "Create a group with you as its only member, and print its id. Its rules stay for good, and every member can\n"
+        "see them: `zerochat info GROUP`. Only older keys can be upgraded later (`zerochat upgrade`), and each member\n"
+        "can keep messages for a shorter time (`zerochat keep`).",
         """
 zerochat new hikers
 zerochat new hikers --removal quorum --quorum 3
@@ -112,17 +103,17 @@ zerochat new hikers --envelope didcomm/v1
     parser.add_argument("group", metavar="NAME", help="name of the group")
     parser.add_argument(
         "--keys",
-        choices=("pairwise-multi", "pairwise-single", "sender-key"),
-        help="pairwise-multi: one envelope for each member; pairwise-single: one envelope for all, with a section for"
-        " each member; sender-key: one signed envelope for all, the cheapest, but others can prove what you wrote"
-        " (default: pairwise-multi)",
+        metavar="KEYS",
+        choices=group_kinds.KEYS,
+        help=f"the kind by its keys: {', '.join(group_kinds.KEYS)} (default: {group_kinds.KINDS[0].keys})",
     )
     parser.add_argument(
         "--kind",
-        choices=("classic-multi", "classic-single", "signed", "accountable"),
-        help="keys and accountability in one word. classic-multi, classic-single: pairwise keys, messages are deniable;"
-        " signed: sender keys, messages and acknowledgements are signed; accountable: also records messages that are"
-        " not acknowledged in time in a witnessed transparency log (needs three members)",
+        metavar="KIND",
+        choices=tuple(group_kinds.BY_NAME),
+        help="keys and accountability in one word. "
+        + " ".join(f"{kind.name}: {kind.sentences}" for kind in group_kinds.KINDS)
+        + f" (default: {group_kinds.KINDS[0].name})",
     )
     parser.add_argument(
         "--join",
@@ -197,8 +188,8 @@ def new(options: Options, out: Output) -> ExitCode:
         options.keepers,
         options.keep,
     )
-    keys, accountability = group_rules.keys_and_accountability(options.kind, options.keys)
-    group_rules.check_accountability(accountability, keys, rules.keep)
+    keys, accountability = group_kinds.keys_and_accountability(options.kind, options.keys)
+    group_kinds.check_accountability(accountability, keys, rules.keep)
     with attached(options) as agent:
         group = agent.client.create_group(
             options.group,
@@ -222,7 +213,7 @@ def new(options: Options, out: Output) -> ExitCode:
 
 def warn_of_signing(group: GroupInfo) -> None:
     """Warn that messages in this group are signed, before the first one is sent."""
-    if warning := group_rules.signing_warning(group):
+    if warning := group_kinds.signing_warning(group):
         narrate(f"{name_of(group.name)}: {warning}")
 
 
@@ -330,7 +321,7 @@ def info(options: Options, out: Output) -> ExitCode:
             return _list_groups(groups, out)
         group = find_group(groups, options.group)
         members = agent.client.list_members(group.id)
-    out.data(group, [*_info_lines(group, members), "", *group_rules.limitations(group)])
+    out.data(group, [*_info_lines(group, members), "", *group_kinds.limitations(group)])
     if group.state == "left":
         narrate(_left_sentence(group))
     return ExitCode.OK
@@ -355,8 +346,9 @@ def _left_sentence(group: GroupInfo) -> str:
 
 
 def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
-    entry, exit_, writing, disagreement, history, retention = group_rules.policy_sentences(group.policy)
-    before = earlier_history(group)
+    entry, exit_, writing, disagreement, history, retention = group_rules.policy_sentences(group.policy, group.keep)
+    keys, path, accountability = group_kinds.meanings(group)
+    before, kind = earlier_history(group), group_kinds.kind_of(group)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
         *([("topic", printable_line(group.topic))] if group.topic else []),
@@ -371,9 +363,11 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("history", history),
         ("retention", retention),
         *([("kept here", f"{keep_rules.span_text(group.keep)}: {keep_rules.times_text(group)}")] if group.keep else []),
-        ("keys", f"{group.keys}: {group_rules.keys_of(group)}"),
-        ("path", f"{group.path}: {group_rules.path_of(group)}"),
-        ("accountability", f"{group.accountability}: {group_rules.accountability_of(group)}"),
+        *([("kind", kind.name), ("gives", kind.gives), ("gives up", kind.gives_up)] if kind else []),
+        ("keys", f"{group.keys}: {keys}"),
+        *([("upgrade", upgraded)] if (upgraded := upgrades.state(group)) else []),
+        ("path", f"{group.path}: {path}"),
+        ("accountability", f"{group.accountability}: {accountability}"),
         ("envelope", group.envelope),
     ]
     for role in ("owner", "admin", "reader"):

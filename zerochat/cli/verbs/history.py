@@ -8,9 +8,10 @@ from zerochat.cli.agent_access import attached
 from zerochat.cli.event_text import EventText
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import earlier_history, find_group
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count, group_argument, history_source
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, history_source
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.tail_output import DRAIN_S, TailOutput
+from zerochat.cli.value_types import count
 from zerochat.rpc import Event, GroupInfo
 
 if TYPE_CHECKING:

@@ -6,19 +6,10 @@ from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import local_time, name_of, table
-from zerochat.cli.grammar import (
-    EXPIRES_S,
-    Options,
-    Parser,
-    Verbs,
-    add_verb,
-    group_argument,
-    history_rule,
-    lifetime,
-    positive,
-)
+from zerochat.cli.grammar import EXPIRES_S, Options, Parser, Verbs, add_verb, group_argument
 from zerochat.cli.invitation_input import qr_lines
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.value_types import history_rule, lifetime, positive
 from zerochat.errors import LocalError
 from zerochat.presentation import group_rules, history_rules
 from zerochat.rpc import InvitationInfo, Invitee

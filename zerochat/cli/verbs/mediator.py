@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from zerochat.agent.storage.paths import profile_paths
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import table
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, chance, lifetime, positive
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate, set_hint_profile
 from zerochat.cli.prompts import passphrase_file, with_passphrase
+from zerochat.cli.value_types import chance, lifetime, positive
 from zerochat.errors import LocalError
 from zerochat.qr import qr_ansi
 
@@ -36,6 +37,7 @@ def add(verbs: "Verbs[Parser]") -> None:
 zerochat mediator --listen 0.0.0.0:8080 --public-uri http://203.0.113.7:8080
 zerochat mediator --listen 127.0.0.1:8080 --public-uri https://example.org
 zerochat mediator --new-invitation --uses 10
+zerochat mediator --further-invitation --uses 20
 zerochat mediator --format jsonl >events.jsonl
 zerochat mediator --listen 192.168.1.5:8080 --behind "$(cat outer-link)"
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
@@ -44,7 +46,9 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
         profile=PROFILE,
     )
     parser.add_argument(
-        "--listen", metavar="HOST[:PORT]", help="listen address (default: all addresses, at the port of the last start)"
+        "--listen",
+        metavar="HOST[:PORT]",
+        help="listen address, kept for later starts (default: all addresses, at any free port)",
     )
     parser.add_argument(
         "--public-uri",
@@ -54,14 +58,20 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
     parser.add_argument(
         "--open", dest="open_to_all", action="store_true", help="accept recipients without an invitation"
     )
-    parser.add_argument(
-        "--new-invitation", action="store_true", help="create a new invitation; the old one becomes invalid"
+    created = parser.add_mutually_exclusive_group()
+    created.add_argument(
+        "--new-invitation", action="store_true", help="create a new invitation; all earlier ones become invalid"
+    )
+    created.add_argument(
+        "--further-invitation",
+        action="store_true",
+        help="create a new invitation beside the earlier ones, of which the last 15 stay valid",
     )
     parser.add_argument(
         "--uses",
         type=positive,
         metavar="N",
-        help="number of recipients that the invitation admits; kept for later starts (default: 100)",
+        help="number of recipients that the newest invitation admits; kept for later starts (default: 100)",
     )
     parser.add_argument("--certificate", metavar="FILE", help="PEM certificate chain, for https and wss")
     parser.add_argument("--key", metavar="FILE", help="private key of the certificate")
@@ -199,6 +209,7 @@ def _configuration(options: Options, paths: "ProfilePaths") -> "ServiceOptions":
         public_uri=options.public_uri,
         is_open=options.open_to_all,
         new_invitation=options.new_invitation,
+        further_invitation=options.further_invitation,
         uses=options.uses,
         mix_with=tuple(options.mix_with),
         behind=options.behind,
@@ -231,7 +242,7 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
         "did": identity.identity.did,
         "link": identity.link,
         "short_link": identity.short_link,
-        "uses": identity.uses,
+        "uses": identity.invitation.uses,
     }
     rows = [("ready", f"process {os.getpid()}, address {identity.uri}"), ("short", identity.short_link)]
     out.data(facts, [*table(rows), "", identity.link])
@@ -239,4 +250,4 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
         out.exactly("\n" + qr_ansi(identity.short_link))
         # Last, so that a small terminal shows it below the code.
         narrate(f"Next, on a computer behind a router: zerochat route add '{identity.short_link}'")
-    narrate(f"Up to {identity.uses} recipients that have one of these links can use this mediator.")
+    narrate(f"Up to {identity.invitation.uses} recipients that have one of these links can use this mediator.")

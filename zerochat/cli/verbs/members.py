@@ -20,8 +20,11 @@ from zerochat.cli.formatting import (
 )
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, member_argument, yes_option
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.paging import page_limit, page_options
 from zerochat.cli.prompts import NotConfirmed, confirmed
-from zerochat.presentation import group_rules
+from zerochat.limits import MEMBER_PAGE_MAX
+from zerochat.presentation import group_rules, mediation
+from zerochat.presentation.delivery import name_list
 from zerochat.rpc import MemberInfo
 from zerochat.terminal_text import printable_line
 
@@ -35,16 +38,22 @@ def add(verbs: "Verbs[Parser]") -> None:
         verbs,
         "members",
         "list a group's members",
-        "List the members of a group: role, connection, when each was last seen, whether they have the same member\n"
-        "list as you, and whether you have verified them.",
+        "List the members of a group in the order of joining: role, connection, when each was last seen, whether they\n"
+        "have the same member list as you, and whether you have verified them. WORD: only those whose name contains\n"
+        "it, or whose key starts with it.",
         """
 zerochat members hikers
+zerochat members hikers ann
+zerochat members hikers --limit 20 --after did:key:z6Mk...
 zerochat members hikers --format jsonl | jq -r .nick
 zerochat members hikers --dismiss
 """,
         run=members,
     )
     group_argument(parser)
+    parser.add_argument("text", metavar="WORD", nargs="?", help="a part of the name, or the start of the key")
+    page_options(parser, "members")
+    parser.add_argument("--after", metavar="KEY", help="list the members after the one with this key")
     parser.add_argument("--dismiss", action="store_true", help="dismiss the warnings about conflicting member lists")
     parser = add_verb(
         verbs,
@@ -135,12 +144,26 @@ def members(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         if options.dismiss:
             agent.client.dismiss_warnings(options.group)
-        found = (
-            _connected_members(agent.client, options.group) if agent.own else agent.client.list_members(options.group)
+        if agent.own:
+            _wait_for_members(agent.client, options.group)
+        limit = page_limit(options)
+        more = agent.client.list_members(
+            options.group,
+            query=options.text or "",
+            after=options.after or "",
+            limit=None if limit is None else limit + 1,
         )
         here = find_group(agent.client.list_groups(), options.group)
+    found = more[:limit]
     notes = [*([completeness(here)] if here.completeness else []), *removal_votes(here)]
     out.data_list(found, [*member_lines(found), *command_lines(found), *(["", *notes] if notes else [])])
+    if len(more) > len(found):
+        narrate(
+            f"Only {len(found)} are listed, of {here.members:,} members in total. For the others: --after"
+            f" {found[-1].did}, --all, or a WORD."
+        )
+    elif not found:
+        narrate("No member is found.")
     for one in found:
         if one.trust == "changed":
             narrate(changed_sentence(one.nick, options.group))
@@ -158,6 +181,8 @@ def members(options: Options, out: Output) -> ExitCode:
                 f"with the"
                 " other members."
             )
+    if cut_off := name_list(name_of(one.nick) for one in found if one.no_mediator):
+        narrate(f"Unreachable: {cut_off}; {mediation.NO_MEDIATOR} (network.hidden = always).")
     if agent.own and _absent(found):
         narrate(
             "The agent was started only for this command, so some members may not be connected yet; `zerochat agent`"
@@ -174,13 +199,12 @@ def changed_sentence(nick: str, group: str) -> str:
     )
 
 
-def _connected_members(client: "Client", group: str) -> list[MemberInfo]:
-    """The members, once all are connected or the time is up."""
+def _wait_for_members(client: "Client", group: str) -> None:
+    """Wait until the first members are connected, or the time is up."""
     client.subscribe()
     deadline = time.monotonic() + CONNECT_S_MAX
-    while _absent(found := client.list_members(group)) and (left := deadline - time.monotonic()) > 0:
+    while _absent(client.list_members(group, limit=MEMBER_PAGE_MAX)) and (left := deadline - time.monotonic()) > 0:
         client.next_notification(min(left, POLL_S))
-    return found
 
 
 def _absent(members: list[MemberInfo]) -> bool:
@@ -249,7 +273,7 @@ def remove(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         client = agent.client
         group = find_group(client.list_groups(), options.group)
-        member = find_member(client.list_members(group.id), options.peer, group.name)
+        member = find_member(client.list_members(group.id, query=options.peer), options.peer, group.name)
         before = next((one for one in group.votes if one.did == member.did and one.voted), None)
         if before is not None:
             out.data(before, [group_rules.removal_state(before, name_of(member.nick))])
@@ -288,7 +312,7 @@ def role(options: Options, out: Output) -> ExitCode:
 def transfer(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         group = find_group(agent.client.list_groups(), options.group)
-        member = find_member(agent.client.list_members(group.id), options.peer, group.name)
+        member = find_member(agent.client.list_members(group.id, query=options.peer), options.peer, group.name)
         if "owner" in member.allowed_actions and not options.yes:  # else the agent refuses
             question = group_rules.transfer_question(name_of(member.nick), name_of(group.name))
             if not confirmed(question, NotConfirmed(doing="Handing over", group=name_of(group.name))):

@@ -9,8 +9,9 @@ from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.verbs.send import report_delivery, text_to_send
 from zerochat.errors import LocalError
+from zerochat.names import matching_ids
 from zerochat.presentation import private
-from zerochat.rpc import GroupInfo
+from zerochat.rpc import GroupInfo, PrivateInvitationInfo
 
 if TYPE_CHECKING:
     from zerochat.agent.api.attach import Attached
@@ -108,16 +109,24 @@ def _list(groups: list[GroupInfo], out: Output) -> ExitCode:
     return ExitCode.OK
 
 
-def _answer(agent: "Attached", options: Options, out: Output) -> ExitCode:
-    wanted = options.peer.casefold()
-    groups = agent.client.list_groups()
-    found = [
+def _invitations(groups: list[GroupInfo], member: str, wanted: str) -> list[PrivateInvitationInfo]:
+    """The invitations by a member of this name or key. `wanted`: the group's name, id or prefix; empty: any."""
+    called = matching_ids({group.id: (group.name,) for group in groups}, wanted)
+    return [
         one
         for group in groups
-        if options.group in ("", group.id, group.name)
+        if not wanted or group.id in called
         for one in group.private_invitations
-        if wanted in (one.nick.casefold(), one.did.casefold())
+        if member.casefold() in (one.nick.casefold(), one.did.casefold())
     ]
+
+
+def _answer(agent: "Attached", options: Options, out: Output) -> ExitCode:
+    groups = agent.client.list_groups()
+    found = _invitations(groups, options.peer, options.group)
+    name, _, member = options.peer.rpartition("/")
+    if name and not found and not options.group:
+        found = _invitations(groups, member, name)
     if len(found) != 1:
         also = ", or several members of this name do: add --group" if found else ""
         raise NotInvited(member=options.peer, also=also)

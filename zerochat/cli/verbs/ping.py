@@ -11,8 +11,9 @@ from zerochat.agent.api.client_protocol import AgentError
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import connection_name, find_connection, name_of, problem_sentence, table
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive, timeout_option
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, timeout_option
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.value_types import positive
 from zerochat.rpc import FeaturesNotification, PendingReply, PongNotification, ProblemNotification
 from zerochat.terminal_text import printable_key, printable_line
 

@@ -16,12 +16,14 @@ from zerochat.cli.formatting import (
     removal_votes,
     table,
 )
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, count
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import new_passphrase
 from zerochat.cli.status_bars import counts
+from zerochat.cli.value_types import count
 from zerochat.presentation.delivery import own_quota_text
 from zerochat.presentation.history_rules import backfill_text
+from zerochat.presentation.mediation import hidden_text
 from zerochat.rpc import GroupInfo, JoinStatus, Status
 from zerochat.terminal_text import printable_line
 
@@ -237,7 +239,7 @@ def status_lines(status: Status) -> list[str]:
         ("agent", f"zerochat {status.version}, process {status.pid}, up {duration(status.uptime_s)}"),
     ]
     if status.hidden:
-        rows.append(("hidden", "this agent only dials out and announces no address"))
+        rows.append(("hidden", hidden_text(status)))
     else:
         rows += [("pair address", status.pair), ("queue address", status.queue)]
     rows += [("web", uri) for uri in status.web]

@@ -54,7 +54,8 @@ zerochat route add - --name relay <link.txt
         actions,
         "remove",
         "stop using a mediator",
-        "End the connection with a mediator, and notify the members of your groups.",
+        "End the connection with a mediator, and notify the members of your groups. With network.hidden = always\n"
+        "nothing can be sent without a mediator.",
         """
 zerochat route remove relay
 """,
@@ -141,7 +142,7 @@ def _remove(options: Options, out: Output) -> ExitCode:
             raise NoMediator(peer=options.peer)
         # If the name is ambiguous, the agent returns the error.
         agent.client.call("close_connection", peer=named[0].id if len(named) == 1 else options.peer)
-        in_groups = _in_groups(agent.client)
+        in_groups, status = _in_groups(agent.client), agent.client.get_status()
     out.data({"peer": options.peer}, ())
-    narrate(mediation.removed(connection_name(named[0]), in_groups))
+    narrate(mediation.removed(connection_name(named[0]), in_groups, status))
     return ExitCode.OK

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from zerochat.cli.agent_access import attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, local_time, name_of
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output, narrate
+from zerochat.cli.value_types import positive
 from zerochat.presentation.history_rules import nothing_found
 from zerochat.presentation.search_query import time_with_zone, with_zone
 from zerochat.rpc import SearchParams

@@ -9,11 +9,13 @@ from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import COMMAND, attached
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import ID_CHARS, name_of, table
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, positive, timeout_option
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument, timeout_option
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.progress import POLL_S, Progress
+from zerochat.cli.value_types import positive
 from zerochat.errors import LocalError, quoted
 from zerochat.ink import has_ink
+from zerochat.presentation import mediation
 from zerochat.presentation.delivery import STATES, name_list, own_quota_text, queued_sentence
 from zerochat.rpc import Attachment, DeliveryReport, FileNotification
 
@@ -200,19 +202,22 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
     if report.complete and not beyond:
         return ExitCode.OK
     if report.delivered < report.of:
-        _explain_waiting([one for one in report.members if not one.delivered])
+        _explain_waiting(client, [one for one in report.members if not one.delivered])
     return ExitCode.TIMEOUT
 
 
-def _explain_waiting(members: list["MemberDelivery"]) -> None:
+def _explain_waiting(client: "Client", members: list["MemberDelivery"]) -> None:
     """Why these members have not acknowledged a message."""
+    if why := mediation.why_nothing_sent(client.get_status()):
+        narrate(why)
+        return
     refusing = [one for one in members if one.state == "held"]
     if refusing:
         at = name_list(name_of(one.nick) for one in refusing)
         narrate(f"Your daily quota at {at} is used up. It is tried again at least hourly, as room comes back.")
     rest = [one for one in members if one.state != "held"]
     if any(one.connection != "connected" for one in rest):
-        narrate("The other members receive it when they connect to your agent.")
+        narrate("It is sent again when the other members can be reached; `zerochat why` says what is missing.")
     elif rest:
         narrate("It is sent again until the other members have acknowledged it.")
 
@@ -246,6 +251,11 @@ def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
         if report.complete:
             narrate(f"Delivered to {f'all {report.of} other members' if report.of > 1 else 'the other member'}.")
             return ExitCode.OK
+        if not report.delivered:
+            status = agent.client.get_status()
+            if not status.mediators and (why := mediation.why_nothing_sent(status)):
+                narrate(f"Queued. {why}")
+                return ExitCode.UNREACHABLE
         narrate(
             f"Delivered to {report.delivered} of {report.of} members. It is queued for the others until an agent runs:"
             " `zerochat agent`, or the chat."
@@ -256,7 +266,8 @@ def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
         narrate(f"{name_of(group.name)}: {own_quota_text(group.quota_used_up, name_of)}.")
     if group is not None and group.connected:
         return ExitCode.OK
-    narrate(queued_sentence(sent.of))
+    why = mediation.why_nothing_sent(agent.client.get_status())
+    narrate(f"Queued. {why}" if why else queued_sentence(sent.of))
     return ExitCode.UNREACHABLE
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
+from zerochat.cli import large_simulation, overlay_simulation
 from zerochat.cli.exit_codes import ExitCode
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, chance, count, positive
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb
 from zerochat.cli.output import Output
+from zerochat.cli.value_types import between, chance, count, positive
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
@@ -27,7 +29,14 @@ def add(verbs: "Verbs[Parser]") -> None:
         "corruption and partitions, crashes, full disks and clock jumps. Afterwards every member must have every\n"
         "message, once and in the same order. One seed determines one history, to the last byte. For a seed that\n"
         "violates a guarantee it prints a minimal fault schedule; the exit code is then 7. In a terminal it shows\n"
-        "its progress; Ctrl+C stops it and prints the result so far.",
+        "its progress; Ctrl+C stops it and prints the result so far.\n"
+        "\n"
+        "With --overlay it runs the ring of large groups instead: thousands of members that are only their links and\n"
+        "messages, with the forwarding functions of the core. It prints who was reached, before and after one repair\n"
+        "round, copies, hops, latencies (lognormal, median 50 ms, 95th percentile 180 ms) and links.\n"
+        "\n"
+        "With --large it runs one large group of real cores: traffic under packet loss alone, then with joins,\n"
+        "departures, crashes and a partition, then calm. It prints what a delivery costs and what each phase took.",
         """
 zerochat sim
 zerochat sim --seeds 100000 --first 5000
@@ -35,10 +44,15 @@ zerochat sim --seed 7 --trace
 zerochat sim --histories --seeds 200
 zerochat sim --byzantine --seeds 200
 zerochat sim --accountable --seeds 50
+zerochat sim --overlay --nodes 10000 --dead 0.05
+zerochat sim --large --members 40 --messages 100
+zerochat sim --large --path mesh --members 24 --joins --seed 3
 """,
         run=sim,
     )
-    parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: 1000)")
+    parser.add_argument(
+        "--seeds", type=positive, metavar="N", help="number of seeds (default: 1000; with --overlay or --large: 1)"
+    )
     parser.add_argument("--first", type=count, metavar="SEED", help="first seed (default: 0)")
     parser.add_argument("--seed", type=count, metavar="SEED", help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="print every step")
@@ -61,6 +75,9 @@ zerochat sim --accountable --seeds 50
         const="accountable",
         help="run groups with a transparency log and malicious witnesses",
     )
+    kinds.add_argument(
+        "--retention", dest="kind", action="store_const", const="retention", help="run groups whose content expires"
+    )
     parser.add_argument(
         "--loss",
         type=chance,
@@ -71,9 +88,22 @@ zerochat sim --accountable --seeds 50
     parser.add_argument("--repeat", action="store_true", help="run each seed twice and compare the results")
     jobs = os.cpu_count() or 1
     parser.add_argument("--jobs", type=positive, default=jobs, metavar="N", help=f"processes (default: {jobs})")
+    parser.add_argument(
+        "--overlay", action="store_true", help="run the ring among thousands of members that are not whole cores"
+    )
+    parser.add_argument("--large", action="store_true", help="run one large group of real cores")
+    parser.add_argument(
+        "--messages",
+        type=between(1, MESSAGES_MAX),
+        metavar="N",
+        help="messages of random members (default: 10), with --large 40",
+    )
+    overlay_simulation.add_options(parser)
+    large_simulation.add_options(parser)
 
 
 SEEDS = 1000
+MESSAGES_MAX = 1_000
 LOSS_MAX = 0.5
 """Maximum loss except in episodes."""
 SINGULAR: "Mapping[Kind, str]" = {
@@ -81,12 +111,14 @@ SINGULAR: "Mapping[Kind, str]" = {
     "histories": "history",
     "byzantine": "history with malicious members",
     "accountable": "history with a transparency log",
+    "retention": "history with expiring content",
 }
 PLURAL: "Mapping[Kind, str]" = {
     "episodes": "episodes",
     "histories": "histories",
     "byzantine": "histories with malicious members",
     "accountable": "histories with a transparency log",
+    "retention": "histories with expiring content",
 }
 PROGRESS_S = 2.0
 """Interval of the progress display."""
@@ -113,12 +145,16 @@ def sim(options: Options, out: Output) -> ExitCode:
     if options.seed is not None and (options.seeds, options.first) != (None, None):
         given = [f"`--{name}`" for name in ("seeds", "first") if getattr(options, name) is not None]
         raise OneSeed(others=" and ".join(given))
-    if options.kind != "episodes" and (options.loss or 0) > LOSS_MAX:
+    if (options.kind != "episodes" or options.large) and (options.loss or 0) > LOSS_MAX:
         raise TooLossy(loss=options.loss, most=LOSS_MAX)
+    first, usual = options.first or 0, 1 if options.overlay or options.large else SEEDS
+    seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or usual))
+    if options.overlay:
+        return overlay_simulation.simulate_overlay(options, seeds, out)
+    if options.large:
+        return large_simulation.simulate_large(options, seeds, out)
     faults = replace(Faults(), loss=options.loss) if options.loss is not None else None
     plan = BatchPlan(options.kind, faults, options.repeat, partial(_print_trace, out) if options.trace else None)
-    first = options.first or 0
-    seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or SEEDS))
     progress = _Progress(plan, seeds, out)
     interrupted = False
     try:

@@ -11,9 +11,10 @@ from zerochat.agent.storage.paths import user_path
 from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import find_group, table
-from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, positive, yes_option
+from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, yes_option
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NoPassphrase, NotConfirmed, confirmed
+from zerochat.cli.value_types import positive
 from zerochat.errors import LocalError, docstring
 from zerochat.rpc.telemetry import TelemetryStatus
 

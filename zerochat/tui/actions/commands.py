@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from textual.content import Content
 
-from zerochat.presentation import group_rules, keep_rules
+from zerochat.presentation import group_kinds, group_rules, keep_rules, upgrades
 from zerochat.presentation.delivery import own_quota_text
 from zerochat.presentation.history_rules import backfill_text
+from zerochat.presentation.mediation import hidden_text
 from zerochat.rpc import (
     CancelJoinParams,
     CreateGroupParams,
@@ -115,7 +116,7 @@ def _join(chat: ChatView, argument: str) -> None:
 def _warn_signing(chat: ChatView) -> None:
     """Warn before the first post that messages in the open group are signed, where they are."""
     conversation = chat.conversations.open
-    if conversation is not None and (warning := group_rules.signing_warning(conversation.info)):
+    if conversation is not None and (warning := group_kinds.signing_warning(conversation.info)):
         chat.app.notify(f"{name_of(conversation.info.name)}: {warning}", markup=False, timeout=20)
 
 
@@ -152,6 +153,7 @@ def _invite(chat: ChatView, argument: str) -> None:
         role="reader" if reader else "writer",
         history=conversation.info.policy.history,
         by_request=load,
+        kind=group_kinds.sentences_of(conversation.info),
     )
     chat.invitation_listener = screen.on_invitation_used
     chat.app.push_screen(screen, closed)
@@ -218,10 +220,11 @@ def _status(chat: ChatView, argument: str) -> None:
                 facts.append(("", printable_line(backfill_text(group.history_start))))
             facts += [
                 ("", f"keys {printable_line(group.keys, 20)}: how messages are encrypted"),
+                *([("", f"upgrade {printable_line(upgraded)}")] if (upgraded := upgrades.state(group)) else []),
                 ("", f"path {printable_line(group.path, 20)}: how messages travel between members"),
                 ("", f"accountability {printable_line(group.accountability, 20)}: how delivery is recorded"),
                 ("", f"view {short_view(group)}: the same for all who see the same members"),
-                *(("", printable_line(rule)) for rule in group_rules.policy_sentences(group.policy)),
+                *(("", printable_line(rule)) for rule in group_rules.policy_sentences(group.policy, group.keep)),
                 *([("kept here", printable_line(keep_rules.times_text(group)))] if group.keep else []),
             ]
         return Printable("Status"), rows(facts, 13)
@@ -232,7 +235,7 @@ def _status(chat: ChatView, argument: str) -> None:
 def address_facts(status: Status) -> list[tuple[str, str]]:
     """The agent's addresses and mediators, as rows of the status dialog."""
     if status.hidden:
-        facts = [("hidden", "this agent only connects out and announces no address")]
+        facts = [("hidden", hidden_text(status))]
     else:
         facts = [("pair address", printable_line(status.pair)), ("queue address", printable_line(status.queue))]
     facts += [("web", printable_line(uri)) for uri in status.web]
@@ -261,7 +264,7 @@ def _leave(chat: ChatView, argument: str) -> None:
             chat.run_request(leave())
 
     question = f"Leave {conversation.name}? You keep its history, but need a new invitation to come back."
-    if warning := group_rules.owner_leaving_warning(conversation.info, conversation.members):
+    if warning := group_rules.owner_leaving_warning(conversation.info, list(conversation.members)):
         question = f"{warning} {question}"
     chat.app.push_screen(ConfirmDialog(printable_line(question), "Leave", "Cancel"), answered)
 
@@ -316,6 +319,42 @@ def _resume(chat: ChatView, argument: str) -> None:
 
     question = f"Resume {conversation.name}? {group_rules.RESUME}"
     chat.app.push_screen(ConfirmDialog(printable_line(question), "Resume", "Cancel"), answered)
+
+
+def _upgrade(chat: ChatView, argument: str) -> None:
+    from zerochat.tui.dialogs.dialog import ConfirmDialog
+
+    if (conversation := open_conversation(chat)) is None:
+        return
+
+    async def upgrade() -> None:
+        info = await chat.link.request("upgrade_group", GroupParams(conversation.info.id), GroupInfo)
+        await chat.feed.refresh()
+        chat.report(printable_line(upgrades.result(info, conversation.name)))
+        if info.upgrade is None:
+            _warn_signing(chat)
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.run_request(upgrade())
+
+    possible = conversation.info.upgrade
+    if possible is None or possible.voted:
+        chat.run_request(upgrade())  # the agent says why not, or how many agree
+        return
+    question = upgrades.question(conversation.info, possible, conversation.name)
+    chat.app.push_screen(ConfirmDialog(printable_line(question), "Upgrade", "Cancel"), answered)
+
+
+def _rekey(chat: ChatView, argument: str) -> None:
+    if (conversation := open_conversation(chat)) is None:
+        return
+
+    async def rekey() -> None:
+        await chat.link.request("rekey_group", GroupParams(conversation.info.id), GroupInfo)
+        chat.report(printable_line(upgrades.renewed(conversation.name)))
+
+    chat.run_request(rekey())
 
 
 def _search(chat: ChatView, argument: str) -> None:
@@ -399,6 +438,8 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "save": files.save,
     "topic": messages.topic,
     "keep": messages.keep,
+    "upgrade": _upgrade,
+    "rekey": _rekey,
     "pin": lambda chat, argument: pins.pin(chat, True),
     "unpin": lambda chat, argument: pins.pin(chat, False),
     "pins": pins.show,

@@ -85,22 +85,26 @@ def _warn(chat: ChatView, conversation: Conversation, did: str, sentence: Printa
 
 def delivery(chat: ChatView, argument: str) -> None:
     """`/delivery [NAME]`: who has received the last message of mine, or of that member."""
-    from zerochat.tui.dialogs.dialog import open_live, rows
+    from zerochat.tui.dialogs.delivery import DeliveryDialog
+    from zerochat.tui.dialogs.dialog import rows
 
     conversation, row = _target(chat, argument)
     if conversation is None or row is None:
         return
 
-    async def load() -> tuple[Printable, Content]:
-        report = await chat.link.request("get_delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
+    async def load(after: str, word: str) -> tuple[DeliveryReport, Content]:
+        params = EventParams(conversation.info.id, row.key[2], after=after, query=word)
+        report = await chat.link.request("get_delivery", params, DeliveryReport)
         people = [
             (symbol_of(member), f"{conversation.names.label(member.did)}{state_text(member)}")
             for member in report.members
         ]
-        title = Printable(f"Delivered to {report.delivered} of {report.of}")
-        return title, Content("\n").join([*excerpt(row), rows(people, 2)])
+        return report, Content("\n").join([*excerpt(row), rows(people, 2)])
 
-    chat.run_request(open_live(chat.app, load))
+    async def show() -> None:
+        chat.app.push_screen(DeliveryDialog(load, *await load("", "")))
+
+    chat.run_request(show())
 
 
 def why(chat: ChatView, argument: str) -> None:
@@ -118,8 +122,9 @@ def show_status(chat: ChatView, conversation: Conversation, row: Row) -> None:
         status = await chat.link.request(
             "get_message_status", EventParams(conversation.info.id, row.key[2]), MessageStatus
         )
-        nicks = {member.did: member.nick for member in conversation.members}
-        nicks |= {member.did: member.nick for member in (*status.report.members, *status.former_members)}
+        nicks = {member.did: member.nick for member in (*status.report.members, *status.former_members)}
+        vias = (member.via for member in status.report.members)
+        nicks |= {via: entry.nick for via in vias if (entry := conversation.member(via)) is not None}
         sentences = [
             printable_line(entry) for entry in delivery_texts.status_sentences(status, nicks, name_of, clock_of)
         ]
@@ -172,6 +177,8 @@ def state_text(member: MemberDelivery) -> str:
     """The text after the name: since when it is delivered, or what it waits for."""
     if member.delivered:
         return (f"  since {clock_of(member.at)}" if member.at else "") + delivery_texts.signature(member, clock_of)
+    if note := delivery_texts.obstacle_note(member):
+        return f"  {note}"
     seen = f"last seen {clock_of(member.last_seen)}" if member.last_seen else "not seen yet"
     again = f", retransmitted {'once' if member.tries == 1 else f'{member.tries} times'}" if member.tries else ""
     match member.state:

@@ -57,7 +57,7 @@ async def _add(chat: ChatView, link: str) -> None:
     asking = Printable("Asking the mediator…")
     chat.flash(asking, seconds=ANSWER_S_MAX)
     try:
-        params = OpenConnectionParams(await long_link(chat, link), mediate=True)
+        params = OpenConnectionParams(await long_link(chat, link, mediates=True), mediate=True)
         opened = await chat.link.request("open_connection", params, ConnectionInfo)
     except AgentError:
         chat.unflash(asking)
@@ -84,11 +84,16 @@ async def _ask_to_remove(chat: ChatView, name: str) -> None:
 
     async def remove() -> None:
         await chat.link.request("close_connection", PeerParams(found[0].id), NoParams)
-        chat.report(mediation.removed(who, in_groups))
+        status = await chat.feed.status()
+        chat.on_status(status)
+        chat.report(mediation.removed(who, in_groups, status))
 
     def answered(yes: bool | None) -> None:
         if yes:
             chat.run_request(remove())
 
-    question = f"Remove the mediator {who}? It stores nothing for you any more{mediation.notified(in_groups)}."
+    effect = f"It stores nothing for you any more{mediation.notified(in_groups)}."
+    if len(known) == 1 and (await chat.feed.status()).sends != "direct":
+        effect = "Without it nothing can be sent: this agent connects to its own mediators only."
+    question = f"Remove the mediator {who}? {effect}"
     chat.app.push_screen(ConfirmDialog(Printable(question), "Remove", "Cancel"), answered)

@@ -1,7 +1,6 @@
 """Member commands (requests, verify, remove, accuse, role, rename) and notifications about members."""
 
 from zerochat.presentation import group_rules
-from zerochat.presentation.lookalikes import deceptive
 from zerochat.rpc import (
     AccuseParams,
     AnswerJoinRequestParams,
@@ -107,7 +106,7 @@ def show_member(chat: ChatView, did: str) -> None:
             _run_key(chat, conversation, entry, what)
 
     def name_warning() -> str:
-        return deceptive({member.did: name_of(member.nick) for member in conversation.members}).get(did, "")
+        return conversation.members.name_warning(entry) if (entry := now()) is not None else ""
 
     screen = MemberDialog(conversation.names, now, lambda: conversation.info, act, name_warning)
 
@@ -121,10 +120,32 @@ def show_member(chat: ChatView, did: str) -> None:
 
 
 def whois(chat: ChatView, argument: str) -> None:
-    conversation = open_conversation(chat)
-    member = find_member(chat, conversation, "members", argument) if conversation else None
-    if member is not None:
-        show_member(chat, member.did)
+    """`/members WORD`: the member of this name, or a search for a part of it."""
+    if (conversation := open_conversation(chat)) is None:
+        return
+    named, (page, more) = conversation.members_named(argument), conversation.members.page(argument, 1)
+    if not named and len(page) + more == 1:
+        named = page
+    if len(named) == 1:
+        show_member(chat, named[0].did)
+    elif named or page:
+        find(chat, argument)
+    else:
+        find_member(chat, conversation, "members", argument)  # reports that there is none
+
+
+def find(chat: ChatView, word: str = "") -> None:
+    """Open the member finder."""
+    from zerochat.tui.dialogs.member_finder import MemberFinder
+
+    if (conversation := open_conversation(chat)) is None:
+        return
+
+    def chosen(did: str | None) -> None:
+        if did is not None:
+            show_member(chat, did)
+
+    chat.app.push_screen(MemberFinder(conversation, word), chosen)
 
 
 def _run_key(chat: ChatView, conversation: Conversation, member: MemberInfo, what: str) -> None:
@@ -359,10 +380,10 @@ def role(chat: ChatView, argument: str) -> None:
 
 
 async def _change_role(chat: ChatView, conversation: Conversation, did: str, rank: str) -> None:
-    before = {member.did: member.role for member in conversation.members}
+    known = conversation.members.get(did or conversation.info.me)
     changed = await chat.link.request("set_role", SetRoleParams(conversation.info.id, rank, did), MemberInfo)
     who = "You are" if changed.connection == "self" else f"{name_of(changed.nick)} is"
-    since = "already" if before.get(changed.did) == changed.role else "now"
+    since = "already" if known is not None and known.role == changed.role else "now"
     chat.report(Printable(f"{who} {since} {ROLES.get(changed.role, name_of(changed.role))} here."))
     await chat.feed.refresh()
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from textual.content import Content
 
 from zerochat.presentation import keep_rules
+from zerochat.presentation.delivery import not_listed
 from zerochat.presentation.history_rules import no_topic_sentence
 from zerochat.rpc import (
     DeleteMessageParams,
@@ -79,14 +80,14 @@ def key_hints(chat: ChatView, row: Row) -> tuple[str, ...]:
 
 
 def _reply(chat: ChatView, conversation: Conversation, row: Row) -> None:
-    if why := why_read_only(conversation.info, conversation.members):
+    if why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
         return
     chat.set_compose_target(ComposeTarget.reply(row))
 
 
 def _edit(chat: ChatView, conversation: Conversation, row: Row) -> None:
-    if why := why_read_only(conversation.info, conversation.members):
+    if why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
         return
     chat.set_compose_target(ComposeTarget.edit(row, chat.composer.text))
@@ -116,7 +117,7 @@ def edit(chat: ChatView, argument: str) -> None:
 def _delete(chat: ChatView, conversation: Conversation, row: Row) -> None:
     from zerochat.tui.dialogs.dialog import ConfirmDialog
 
-    if why := why_read_only(conversation.info, conversation.members):
+    if why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
         return
 
@@ -177,7 +178,7 @@ def topic(chat: ChatView, argument: str) -> None:
         none = Printable(f"{no_topic_sentence(conversation.info.history_start)} /topic TEXT sets one.")
         chat.report(Printable(f"Topic: {now}") if now else none)
         return
-    if why := why_read_only(conversation.info, conversation.members):
+    if why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
         return
     text = "" if argument == "-" else " ".join(argument.split())
@@ -258,7 +259,7 @@ def _info_content(conversation: Conversation, row: Row, report: DeliveryReport) 
     facts.append(("signed", SIGNED if report.signed else UNSIGNED))
     for reaction in row.reactions[:8]:
         by = next((each.by for each in event.reactions if each.emoji == reaction.sign), []) if event else []
-        facts.append((reaction.emoji, _listed(conversation, by)))
+        facts.append((reaction.emoji, _listed(conversation, by, reaction.count)))
     if read := [member.did for member in report.members if member.read]:
         facts.append(("read by", f"{_listed(conversation, read)} (as they report)"))
     facts.append(("delivered", f"to {report.delivered} of {report.of}"))
@@ -266,6 +267,8 @@ def _info_content(conversation: Conversation, row: Row, report: DeliveryReport) 
     holders = [
         (delivery.symbol_of(member), label(member.did) + delivery.state_text(member)) for member in report.members
     ]
+    if more := not_listed(report):
+        holders.append(("…", f"{more} /delivery shows them page by page."))
     return Content("\n").join([*delivery.excerpt(row), rows(facts, 11), Content(""), rows(holders, 2)])
 
 
@@ -278,9 +281,11 @@ def _order(lamport: int) -> str:
     return f"{when} by the group's clock (Lamport time {lamport})"
 
 
-def _listed(conversation: Conversation, members: Sequence[str]) -> str:
+def _listed(conversation: Conversation, members: Sequence[str], count: int = 0) -> str:
+    """The names of the first members. `count`: the number of all, if `members` are the first of more."""
     names = ", ".join(conversation.names.label(did) for did in members[:NAMED_MAX])
-    return names + (f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else "")
+    more = max(count, len(members)) - min(len(members), NAMED_MAX)
+    return names + (f" and {more:,} more" if more else "")
 
 
 def _evidence(chat: ChatView, conversation: Conversation, row: Row) -> None:

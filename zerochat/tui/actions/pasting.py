@@ -49,7 +49,7 @@ def _send_file(chat: ChatView, path: str | None, text: str) -> None:
     conversation = chat.conversations.open
     if conversation is None:
         chat.report_error(NO_GROUP)
-    elif why := why_read_only(conversation.info, conversation.members):
+    elif why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
     else:
         chat.run_request(_attach(chat, conversation, path, text))

@@ -19,7 +19,7 @@ def pin(chat: ChatView, pinned: bool) -> None:
     if found is None:
         return
     conversation, row = found
-    if why := why_read_only(conversation.info, conversation.members):
+    if why := why_read_only(conversation.info, conversation.members.myself):
         chat.report_error(why)
         return
     chat.run_request(chat.link.request("pin_message", PinParams(conversation.info.id, row.key[2], pinned), Sent))

@@ -66,6 +66,7 @@ def apply_setting(chat: ChatView, name: str, text: str, *, quiet: bool = False) 
 
 async def _reload_agent(chat: ChatView) -> None:
     await chat.link.request("reload_settings", NoParams(), NoParams)
+    await chat.feed.refresh()
     chat.on_status(await chat.feed.status())
 
 

@@ -6,8 +6,8 @@ from zerochat.tui.chat_view import ChatView
 from zerochat.tui.state.agent_link import AgentError, in_thread
 
 
-async def long_link(chat: ChatView, invitation: str) -> str:
-    """The invitation, or the one behind a short link. Raises AgentError."""
+async def long_link(chat: ChatView, invitation: str, *, mediates: bool = False) -> str:
+    """The invitation, or the one behind a short link; `mediates`: of a mediator. Raises AgentError."""
     from zerochat.agent.invitations import resolving
     from zerochat.agent.invitations.pasted_text import only_invitation
 
@@ -16,7 +16,7 @@ async def long_link(chat: ChatView, invitation: str) -> str:
     def resolve() -> None:
         link = only_invitation(invitation)
         if places is not None and resolving.is_short(link):
-            found.append(resolving.resolve(places, link))
+            found.append(resolving.resolve(places, link, mediates=mediates))
 
     try:
         await in_thread(resolve)

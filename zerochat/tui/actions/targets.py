@@ -22,7 +22,7 @@ def open_conversation(chat: ChatView) -> Conversation | None:
 def writable_conversation(chat: ChatView) -> Conversation | None:
     """The open conversation, where posting is possible."""
     conversation = open_conversation(chat)
-    if conversation is not None and (why := why_read_only(conversation.info, conversation.members)):
+    if conversation is not None and (why := why_read_only(conversation.info, conversation.members.myself)):
         chat.report_error(why)
         return None
     return conversation

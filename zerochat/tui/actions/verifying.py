@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation import group_rules
 from zerochat.rpc import MemberInfo, SafetyWords, SafetyWordsParams, VerifyMemberParams
 from zerochat.terminal_text import Printable, printable_line
@@ -21,8 +22,10 @@ async def show_group_words(chat: ChatView, conversation: Conversation) -> None:
     known = await chat.link.request("get_safety_words", SafetyWordsParams(conversation.info.id), SafetyWords)
     conversation.warnings_by_member.pop("", None)
     chat.warnings_changed()
-    others = [member for member in conversation.members if member.connection != "self"]
-    states = [(conversation.names.label(member.did, 20), _state(member)) for member in others]
+    page, more = conversation.members.page("", MEMBER_PAGE_MAX)
+    states = [(conversation.names.label(one.did, 20), _state(one)) for one in page if one.connection != "self"]
+    if more:
+        states.append((Printable("…"), f"{more:,} more members"))
     body = [
         *(Content.styled(line, "bold") for line in word_lines(known.words)),
         Content("All who see the same members see these words. Compare all eight on a call or in person."),

@@ -5,6 +5,8 @@ from typing import Final
 
 from zerochat.agent.settings.options import KEYS, OPTIONS, full_name
 from zerochat.agent.settings.values import LEVELS, SUBSTRING_CHARS_MIN
+from zerochat.presentation.name_list import indexed
+from zerochat.presentation.search_text import fold
 from zerochat.slash_commands import ALIASES, COMMANDS, named
 from zerochat.tui.composer.paths import paths_for
 
@@ -37,10 +39,9 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     typed = start.lstrip().casefold()
     if info.name == "telemetry" and typed.startswith("export "):
         return [f"export {each}" for each in paths_for(start.lstrip().partition(" ")[2].lstrip())]
-    if not info.of_peer:
-        names = ()
-    behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
-    return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
+    known = indexed(names if info.of_peer else ())
+    behind = [f"{each} {last}" for each in known.heading(typed) for last in info.last] if info.last else []
+    return [*known.starting(typed), *(each for each in (*info.last, *behind) if fold(each).startswith(fold(typed)))]
 
 
 def _proof_words(typed: str) -> list[str]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len as cells
 
-from zerochat.presentation.search_text import fold, is_unspaced
+from zerochat.presentation.name_list import indexed
+from zerochat.presentation.search_text import is_unspaced
 from zerochat.rpc import AnnouncedCommand, MemberInfo
 from zerochat.slash_commands import ALIASES, COMMANDS, named
 from zerochat.terminal_text import Printable, printable_line
@@ -101,7 +102,7 @@ def _arguments(before: str, names: Sequence[str], connections: Sequence[str], fi
         return None
     name = info.name
     if name in ("save", "get"):
-        return _starting_with(rest, files)
+        return indexed(files).starting(rest)
     if name == "help" and " " not in rest:
         from zerochat.manual import topics
 
@@ -127,17 +128,13 @@ def _word(before: str, names: Sequence[str]) -> list[Completion] | None:
     if at == 0 or (at > 0 and is_unspaced(word[at - 1])):
         lead, word = lead + word[:at], word[at:]
         return [
-            Completion(f"{lead}@{each} ", printable_line(f"@{each}")) for each in _starting_with(word[1:], names)
+            Completion(f"{lead}@{each} ", printable_line(f"@{each}")) for each in indexed(names).starting(word[1:])
         ] or None
     begins = not lead.strip()
     if not word or (len(word) < LETTERS_MIN and not begins) or word.startswith("/"):
         return None
     behind = ": " if begins else " "
-    return [Completion(f"{lead}{each}{behind}", printable_line(each)) for each in _starting_with(word, names)] or None
-
-
-def _starting_with(typed: str, names: Sequence[str]) -> list[str]:
-    return [each for each in names if fold(each).startswith(fold(typed))]
+    return [Completion(f"{lead}{each}{behind}", printable_line(each)) for each in indexed(names).starting(word)] or None
 
 
 def common_prefix(before: str, found: Iterable[Completion]) -> str:

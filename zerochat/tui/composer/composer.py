@@ -118,7 +118,7 @@ class Composer(TextArea, inherit_bindings=False):
         self,
         submit: Callable[[str], None],
         recall: Callable[[int, str], str | None],
-        names: Callable[[], Iterable[str]] = tuple,
+        names: Callable[[], Sequence[str]] = tuple,
         connections: Callable[[], Iterable[str]] = tuple,
         bots: "Callable[[], Iterable[completion.BotCommand]]" = tuple,
         files: Callable[[], Iterable[str]] = tuple,
@@ -365,7 +365,7 @@ class Composer(TextArea, inherit_bindings=False):
         from zerochat.tui.composer import completion
 
         before = self.get_text_range((0, 0), self.cursor_location)
-        names, connections = list(self._names()), list(self._connections())
+        names, connections = self._names(), list(self._connections())
         found = completion.completions(before, names, connections, list(self._bots()), list(self._files()))
         if found is None and step > 0 and self.text and not self._field:  # focus stays while there is text
             self.post_message(self.Rejected(Printable("Nothing to complete here.")))

@@ -10,7 +10,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from zerochat.presentation import group_rules, keep_rules
+from zerochat.presentation import group_kinds, group_rules, keep_rules
 from zerochat.presentation.history_rules import rule_text
 from zerochat.rpc import CreateGroupParams, PolicyInfo
 from zerochat.terminal_text import Printable, printable
@@ -19,29 +19,16 @@ from zerochat.tui.dialogs.choice import Choice
 from zerochat.tui.dialogs.dialog import Dialog
 from zerochat.tui.state.agent_link import AgentError
 
-KEYS = {
-    "pairwise-multi": "one envelope for each member",
-    "pairwise-single": "one envelope for all; its size reveals how many",
-    "sender-key": "one envelope for all, signed by its author",
-    "accountable": "signed, with a witnessed log",
-}
-KEYS_ABOUT = {
-    "pairwise-multi": "Each message is encrypted separately for every member: observers see one envelope for each.",
-    "pairwise-single": "Each message is encrypted once, and its key separately for every member: cheaper to send.",
-    "sender-key": (
-        "Each message is encrypted and signed once for all. Any member can prove to others what you wrote, forever:"
-        " you cannot deny it. The other kinds do not sign single messages."
-    ),
-    "accountable": (
-        "Like the kind before, and overdue acknowledgements are recorded in a log that members witness: it can be"
-        " proven who withheld which message. Needs three members. You cannot deny what you write."
-    ),
-}
-"""An explanation of each kind."""
 QUORUMS = (2, 3, 5)
 HISTORIES = ("all", "last:50", "last:500", "none")
 KEEPERS = ("0", "3", "5", "10")
-KEEPS = (keep_rules.FOREVER, "1d", "1w", "30d", "365d")
+OTHER = "other"
+"""The choice of a retention that the user types."""
+RULES_HINT = (
+    "These rules stay for good. Only older keys can be upgraded later (/upgrade), and each member can keep messages"
+    " for a shorter time (/keep). Use the arrow keys:"
+)
+KEEPS = (keep_rules.FOREVER, "1d", "1w", "30d", "365d", OTHER)
 
 
 def history_text(rule: str) -> str:
@@ -56,6 +43,8 @@ def keepers_text(count: str) -> str:
 
 def keep_text(rule: str) -> str:
     """The display text of a retention rule."""
+    if rule == OTHER:
+        return "messages disappear after another time, typed below"
     return keep_rules.policy_text(keep_rules.read_keep(rule)).partition(", ")[0]
 
 
@@ -65,7 +54,7 @@ class CreateDialog(Dialog[None]):
 
     BINDING_GROUP_TITLE = "Creating a group"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f7", "more", "More: joining, posting, removal, keys, history, retention", id="create.more"),
+        Binding("f7", "more", "More: joining, posting, removal, kind, history, retention", id="create.more"),
         Binding("escape", "close", "Close", id="create.close"),
     ]
 
@@ -86,13 +75,14 @@ class CreateDialog(Dialog[None]):
         self._agreement = Choice(
             "conflicts", group_rules.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
         )
-        self._keys = Choice(
-            "keys", (*group_rules.KEYS, "accountable"), lambda value: KEYS.get(value, value), id="rule-keys"
+        self._kind = Choice(
+            "kind", tuple(group_kinds.BY_NAME), lambda value: group_kinds.BY_NAME[value].choice, id="rule-kind"
         )
-        self._keys_about = Static(Content(KEYS_ABOUT[group_rules.KEYS[0]]), id="keys-description")
+        self._kind_about = Static(Content(group_kinds.KINDS[0].sentences), id="kind-description")
         self._history = Choice("history", HISTORIES, history_text, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
         self._keep = Choice("retention", KEEPS, keep_text, id="rule-keep")
+        self._keep_typed = LineInput(placeholder="such as 12h, 30d or 4w", compact=True, id="keep-typed")
         self._more = Button(Content("More…"), id="more", compact=True)
         self._error_text = Static(id="error-text")
         self._hint = Static(classes="hint")
@@ -103,14 +93,14 @@ class CreateDialog(Dialog[None]):
             yield self._group_name
             yield self._more
             with VerticalScroll(id="rules", can_focus=False):
-                yield Static(Content("These rules can never be changed. Use the arrow keys:"), classes="hint")
-                yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
-                yield from (self._history, self._keepers, self._keep)
+                yield Static(Content(RULES_HINT), classes="hint")
+                yield from (self._join, self._roles, self._remove, self._agreement, self._kind, self._kind_about)
+                yield from (self._history, self._keepers, self._keep, self._keep_typed)
             yield self._error_text
             yield self._hint
 
     def on_mount(self) -> None:
-        self.query_one("#rules").display = False
+        self.query_one("#rules").display = self._keep_typed.display = False
         self._hint.update(Content("Enter creates the group, F7 shows or hides the rules, Esc cancels."))
         self._group_name.focus()
         if self._answer:
@@ -124,7 +114,7 @@ class CreateDialog(Dialog[None]):
         return [*quorums, "anyone"] if self._roles.value == "flat" else ["admins", *quorums, "anyone"]
 
     def _policy(self, **other: str) -> PolicyInfo:
-        """The selected rules, with some replaced by `other`."""
+        """The selected rules without the retention, with some replaced by `other`."""
         remove, _, quorum = other.get("remove", self._remove.value).partition(" ")
         roles = other.get("roles", self._roles.value)
         return group_rules.completed_policy(
@@ -135,7 +125,6 @@ class CreateDialog(Dialog[None]):
             agreement=other.get("agreement", self._agreement.value),
             history=self._history.value,
             keepers=int(self._keepers.value),
-            keep_ms=keep_rules.read_keep(self._keep.value),
         )
 
     def _rule(self, number: int, **other: str) -> str:
@@ -145,7 +134,11 @@ class CreateDialog(Dialog[None]):
     @on(Choice.Changed)
     def _changed(self) -> None:
         self._remove.set_values(self._removal_rules())
-        self._keys_about.update(Content(KEYS_ABOUT.get(self._keys.value, "")))
+        self._kind_about.update(Content(group_kinds.BY_NAME[self._kind.value].sentences))
+        self._keep_typed.display = is_typed = self._keep.value == OTHER
+        if is_typed:
+            self._keep_typed.call_after_refresh(self._keep_typed.scroll_visible, animate=False)
+        self._error_text.update(Content(""))
 
     @on(Button.Pressed)
     def _press(self, event: Button.Pressed) -> None:
@@ -161,10 +154,13 @@ class CreateDialog(Dialog[None]):
     # --- creating --------------------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """Enter creates the group from any line."""
+        """Enter creates the group from any line; the arrow key leaves the last one, which is typed."""
         if event.key == "enter" and isinstance(self.focused, Choice):
             event.stop()
             self._take()
+        elif event.key == "up" and self.focused is self._keep_typed:
+            event.stop()
+            self._keep.focus()
 
     @on(Input.Changed)
     def _typed(self) -> None:
@@ -182,17 +178,27 @@ class CreateDialog(Dialog[None]):
                 self._group_name.focus()
             else:
                 self.dismiss(None)
-        elif not self._busy:
+        elif not self._busy and (keep_ms := self._keep_ms()) is not None:
             self._busy = True
             self._error_text.update(Content(""))
-            self.run_worker(self._do(name))
+            self.run_worker(self._do(name, keep_ms))
 
-    async def _do(self, name: str) -> None:
-        policy, accountable = self._policy(), self._keys.value == "accountable"
+    def _keep_ms(self) -> int | None:
+        """The retention, ms; None: what was typed is none, which the dialog says."""
+        is_typed = self._keep.value == OTHER
+        try:
+            return keep_rules.read_keep(self._keep_typed.value.strip() if is_typed else self._keep.value)
+        except keep_rules.BadKeep as error:
+            self._error_text.update(Content(printable(error.sentence())))
+            self._keep_typed.focus()
+            return None
+
+    async def _do(self, name: str, keep_ms: int) -> None:
+        policy, kind = self._policy(), group_kinds.BY_NAME[self._kind.value]
         params = CreateGroupParams(
             name,
-            keys=group_rules.KINDS["accountable"][0] if accountable else self._keys.value,
-            accountability="tlog" if accountable else "acks",
+            keys=kind.keys,
+            accountability=kind.accountability,
             join=policy.join,
             remove=policy.remove,
             quorum=policy.quorum or None,
@@ -200,7 +206,7 @@ class CreateDialog(Dialog[None]):
             agreement=policy.agreement,
             history=policy.history,
             keepers=policy.keepers,
-            keep=policy.keep,
+            keep=keep_ms,
         )
         try:
             await self._create(params)

@@ -30,6 +30,8 @@ QR_STYLE = "#000000 on #ffffff"
 BESIDE_CELLS_MIN = 18
 """Minimum width of the link beside the code; in narrower windows the code is hidden."""
 BELOW_LINES = 2
+KIND_FROM = 32
+"""Minimum lines for what the group's kind gives and gives up beside a code; in lower windows, text only shows it."""
 EXPIRIES_S = {24 * 3600: "24 hours", 7 * 24 * 3600: "7 days", 3600: "1 hour"}
 """Expiry times offered; `zerochat invite GROUP --expires TIME` takes any."""
 ELSEWHERE = "add a mediator with /mediator LINK first (/help mediators), or see /help network"
@@ -55,7 +57,7 @@ NARROWER_RULES = ("last:50", "since:7d", "none")
 class InviteDialog(Dialog[None]):
     """Shows one invitation. `make` creates it for a role, a history rule (None: the group's rule `history`) and a
     lifetime in seconds. `list_open` opens the list of invitations; `revoke` revokes one by id. `by_request`: a member
-    must admit each joiner.
+    must admit each joiner. `kind`: what the group's kind gives and gives up, as sentences.
 
     Letters only choose, for a key that types no text to create: the user may believe to be typing a message.
     """
@@ -88,6 +90,7 @@ class InviteDialog(Dialog[None]):
         role: str = "writer",
         history: str = "all",
         by_request: bool = False,
+        kind: str = "",
     ) -> None:
         super().__init__()
         self._group_history = history
@@ -117,6 +120,7 @@ class InviteDialog(Dialog[None]):
         self._about = Static(id="invite-details")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
+        self._kind = Static(Content(kind), id="invite-kind")
         self._buttons = {action: Button("", id=action, compact=True) for action in WORDS}
         self._feedback = Feedback(id="invite-status")
 
@@ -127,6 +131,7 @@ class InviteDialog(Dialog[None]):
                 yield self._about
                 yield self._link
                 yield self._compact
+                yield self._kind
         yield self._feedback
         with Horizontal(id="invite-keys"):
             yield from self._buttons.values()
@@ -193,6 +198,7 @@ class InviteDialog(Dialog[None]):
         fits = self._fits()
         shown = fits and not self._text_only and not self._hidden
         self._code.display = shown
+        self._kind.display = not shown or self.size.height >= KIND_FROM
         if shown:
             self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
         uses = "1 person" if invitation.uses == 1 else f"{invitation.uses or 'any number of'} people"

@@ -9,7 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from zerochat.presentation import group_rules
+from zerochat.presentation import group_rules, mediation
 from zerochat.rpc import AnnouncedCommand, GroupInfo, MemberInfo
 from zerochat.terminal_text import printable_line
 from zerochat.tui.dialogs.dialog import Dialog, HangingText, rows
@@ -166,6 +166,8 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     connection: str = member.connection
     if member.via == "mediator":  # the mediator stores messages whether the member is online or not
         connection = "via a mediator" if member.connection == "connected" else f"{member.connection}, via a mediator"
+    if member.no_mediator:
+        connection = f"unreachable: {mediation.NO_MEDIATOR}"
     vote = next((entry for entry in group.votes if entry.did == member.did), None)
     found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
     if member.forked:

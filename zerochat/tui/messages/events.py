@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from zerochat.presentation import upgrades
 from zerochat.rpc import Event
 from zerochat.terminal_text import LINES_MAX, Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
@@ -70,6 +71,8 @@ def _notice(event: Event, subject: str = "") -> str | None:
             from zerochat.presentation import tlog  # few groups have a transparency log
 
             return f"set the transparency log: {tlog.roles(*tlog.named_in(body, lambda did, nick: name_of(nick)))}"
+        case "keys_upgraded":
+            return upgrades.event_text(body)
         case "member_renamed":
             return f"is now called {subject}"
         case "topic_changed":

@@ -232,7 +232,7 @@ def _quoted(event: Event) -> QuotedMessage:
 
 def _reacted(reaction: Reaction, me: str) -> ReactionCount:
     shown = printable_line(reaction.emoji.strip(), EMOJI_CELLS_MAX) or Printable("?")
-    return ReactionCount(shown, len(reaction.by), bool(me) and me in reaction.by, reaction.emoji)
+    return ReactionCount(shown, max(reaction.count, len(reaction.by)), bool(me) and me in reaction.by, reaction.emoji)
 
 
 def _truncated(shown: Printable, text: str, group: str) -> tuple[Printable, Printable]:

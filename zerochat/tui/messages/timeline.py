@@ -391,15 +391,15 @@ class Timeline:
                     self.heights[at] = self._measure(at)
                 self._sum(min(self._refold(min(at, len(self.rows) - 1)), at) if self.rows else at)
 
-    def receipt(self, after: int, upto: int, line: int) -> list[Key]:
-        """One more member has my events with `after` < position <= `upto`; returns the changed keys."""
+    def receipt(self, after: int, upto: int, line: int, members: int = 1) -> list[Key]:
+        """So many more members have my events with `after` < position <= `upto`; returns the changed keys."""
         changed = []
         for position in self._own_between(after, upto):
             index = self.index(self.own[position])
             if index is None or line <= self.rows[index].line:
                 continue
             row = self.rows[index]
-            self.rows[index] = replace(row, delivered=min(row.delivered + 1, row.of), line=line)
+            self.rows[index] = replace(row, delivered=min(row.delivered + members, row.of), line=line)
             changed.append(row.key)
         return changed
 

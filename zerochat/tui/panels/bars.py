@@ -10,7 +10,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from zerochat.presentation import group_rules, keep_rules, private
+from zerochat.presentation import group_kinds, group_rules, keep_rules, private
 from zerochat.rpc import GroupInfo
 from zerochat.terminal_text import Printable, printable_line
 from zerochat.tui.state.conversations import Conversations
@@ -30,15 +30,8 @@ VERIFIED_FROM = 80
 """Minimum columns for the number of verified members; warnings are shown at any width."""
 NAME_CELLS_MIN = 8
 """Minimum width of a group's name."""
-KEYS = {
-    "pairwise-multi": "encrypted for each",
-    "pairwise-single": "encrypted once for all",
-    "sender-key": "encrypted once for all, signed",
-}
-PATHS = {"mesh": "peer to peer"}
-ACCOUNTABILITIES = {"acks": "receipts", "tlog": "witnessed log"}
 LOGS = {"unkept": "not accountable yet", "stalled": "log stalled", "split": "conflicting logs"}
-"""Short texts of a group's modes; unknown modes are shown by name."""
+"""Short texts of the states of a transparency log."""
 
 WHERE_CELLS = 60
 """Width that the rest of the status line needs beside the names of unread conversations."""
@@ -139,14 +132,13 @@ class TopBar(Widget):
             facts.append(Fact((RANKS[info.role],)))
         if whole is not None and whole.complete and whole.at:
             others = [member.nick for member in whole.members if member.present and not member.missing]
-            at = clock_of(whole.at)
-            long = [f"complete with {names_text(others)} as of {at}"] if others and columns >= DETAILS_FROM else []
+            at, with_ = clock_of(whole.at), names_text(others, whole.current)
+            long = [f"complete with {with_} as of {at}"] if with_ and columns >= DETAILS_FROM else []
             facts.append(Fact((*long, f"complete {at}")))
         if columns >= VERIFIED_FROM and self.verified is not None:
             facts.append(Fact((f"{self.verified[0]}/{self.verified[1]} verified",)))
         if columns >= DETAILS_FROM:
-            kinds = ((KEYS, info.keys), (PATHS, info.path), (ACCOUNTABILITIES, info.accountability))
-            facts.append(Fact((" · ".join(words.get(kind) or printable_line(kind, 20) for words, kind in kinds),)))
+            facts.append(Fact((" · ".join(printable_line(text, 30) for text in group_kinds.short_texts(info)),)))
             facts.append(Fact((f"view {short_view(info)}",)))
         return facts
 

@@ -16,7 +16,7 @@ from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from zerochat.presentation.lookalikes import deceptive
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc import JoinRequestInfo, MemberInfo, VoteInfo
 from zerochat.terminal_text import Printable
 from zerochat.tui.messages.paint import nick_styles_of
@@ -25,6 +25,8 @@ from zerochat.tui.state.conversations import Conversations
 from zerochat.tui.style.text import CONVICTED, clip, clock_of, key_suffix, name_of
 
 UNREAD_SHOWN_MAX = 999
+GROUP_NAME_CELLS_MIN = 5
+"""Cells of a group's name, with the dot of its disambiguator, that the list shows before anything behind it."""
 
 
 class QuietList(OptionList, inherit_bindings=False):
@@ -142,22 +144,31 @@ class GroupList(QuietList):
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
     """ "2 weekend  ?1 @2 14": number, name, requests, unread mentions, unread posts; or "left", "removed"."""
-    unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
-    if conversation.mentions:
-        unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}".rstrip()
-    if asked := len(conversation.info.requests) + len(conversation.info.private_invitations):
-        unread = f"?{asked} {unread}".rstrip()
-    if conversation.info.state == "left":
-        unread = f"{unread} {'removed' if conversation.info.removed_by else 'left'}".lstrip()
-    if conversation.draft.strip() and not is_open:
-        unread = f"✎ {unread}".rstrip()
-    if conversation.notify_mark:
-        unread = f"{conversation.notify_mark} {unread}".rstrip()
     label = f"{number} " if number <= 9 else "  "
-    name = conversation.labelled(width - len(label) - len(unread) - 1)
-    gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
+    least = min(cells(conversation.name), GROUP_NAME_CELLS_MIN + cells(conversation.disambiguator))
+    unread = _badge(conversation, width - len(label) - 1 - least, is_open=is_open)
+    name = conversation.labelled(width - len(label) - cells(unread) - 1)
+    gap = " " * max(width - len(label) - cells(name) - cells(unread), 1)
     style = "$text-muted" if not conversation.active else "bold" if is_open or unread else ""
     return Content.assemble((label, "$text-muted"), (name, style), gap, (unread, "bold $text-accent"))
+
+
+def _badge(conversation: Conversation, room: int, *, is_open: bool) -> str:
+    """What stands behind the name; in less than `room` cells, only what has no other sign."""
+    counts = []
+    if asked := len(conversation.info.requests) + len(conversation.info.private_invitations):
+        counts.append(f"?{asked}")
+    if conversation.mentions:
+        counts.append(f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)}")
+    if conversation.unread:
+        counts.append(str(min(conversation.unread, UNREAD_SHOWN_MAX)))
+    draft = ["✎"] if conversation.draft.strip() and not is_open else []
+    mark = [conversation.notify_mark] if conversation.notify_mark else []
+    state = []
+    if conversation.info.state == "left":
+        state = ["removed" if conversation.info.removed_by else "left"]
+    choices = ([*mark, *draft, *counts, *state], [*mark, *draft, *counts], [*draft, *counts])
+    return next((" ".join(one) for one in choices if cells(" ".join(one)) <= room), " ".join(counts))
 
 
 SYMBOLS = {"self": "●", "connected": "●", "mailed": "◎", "connecting": "◐", "unreachable": "○"}
@@ -175,12 +186,18 @@ MARKS = {"verified": ("✓", "$text-success"), "changed": ("!", "bold $text-erro
 """Marks before the key suffix."""
 REQUEST_PREFIX = "?"
 """Prefix of the entry id of a join request in the member list."""
+MORE = "+"
+"""The entry id of the line that shows more members."""
 
 
 class MemberList(QuietList):
-    """Join requests and members of the open group, with connection states."""
+    """Join requests and members of the open group, with connection states. It shows the first ones; choosing its last
+    line shows more."""
 
     BINDING_GROUP_TITLE = "Members"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "find", "Find a member", key_display="/", id="members.find"),
+    ]
 
     class Chosen(Message):
         def __init__(self, did: str) -> None:
@@ -190,33 +207,56 @@ class MemberList(QuietList):
     class RequestChosen(Message):
         """A join request was chosen."""
 
+    class Find(Message):
+        """The user wants to find a member by name."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.shown_max = MEMBER_PAGE_MAX
+        """How many members are shown at most."""
+        self._group = ""
+
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.call_after_refresh(self.on_resize))
 
-    def show_members(self, conversation: Conversation | None) -> None:
-        self.rebuild = lambda: self.show_members(conversation)
+    def show_members(self, conversation: Conversation | None, word: str = "") -> None:
+        """Show the members of a conversation; `word`: only those that it finds, without join requests."""
+        self.rebuild = lambda: self.show_members(conversation, word)
+        if conversation is None:
+            self.set_entries([])
+            return
+        if conversation.info.id != self._group:
+            self._group, self.shown_max = conversation.info.id, MEMBER_PAGE_MAX
         width = self.room(8)
-        members = conversation.members if conversation else []
-        order = sorted(members, key=_rank)
-        nicks = {member.did: name_of(member.nick) for member in order}
-        doubtful = deceptive(nicks)
-        votes = {vote.did: vote for vote in conversation.info.votes} if conversation else {}
-        waiting = conversation.info.requests if conversation else []
-
+        page, more = conversation.members.page(word, self.shown_max)
+        votes = {vote.did: vote for vote in conversation.info.votes}
+        waiting = conversation.info.requests if not word else []
         styles = [Style(foreground=Style.from_rich_style(style).foreground) for style in nick_styles_of(self)]
 
         def line(entry: MemberInfo) -> Content:
-            style = styles[conversation.names.hue(entry.did)] if conversation else ""
-            return member_line(
-                entry, nicks[entry.did], width, style, doubtful=entry.did in doubtful, vote=votes.get(entry.did)
-            )
+            doubtful = bool(conversation.members.name_warning(entry))
+            style = styles[conversation.names.hue(entry.did)]
+            nick = name_of(entry.nick)
+            return member_line(entry, nick, width, style, doubtful=doubtful, vote=votes.get(entry.did))
 
         self.set_entries(
             [
                 *((REQUEST_PREFIX + request.did, request_line(request, width)) for request in waiting),
-                *((entry.did, line(entry)) for entry in order),
+                *((entry.did, line(entry)) for entry in page),
+                *([(MORE, more_line(more, width))] if more else []),
             ]
         )
+
+    def show_more(self) -> None:
+        """Show another page, with the highlight at its first line."""
+        at = self.highlighted
+        self.shown_max += MEMBER_PAGE_MAX
+        if self.rebuild is not None:
+            self.rebuild()
+        self.highlighted = at
+
+    def action_find(self) -> None:
+        self.post_message(self.Find())
 
     def _get_option_render(self, option: Option, style: Style) -> list[Strip]:
         """Below the cursor, a name's colour could be that of the cursor."""
@@ -230,8 +270,16 @@ class MemberList(QuietList):
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_id is not None:
+            if event.option_id == MORE:
+                self.show_more()
+                return
             asked = event.option_id.startswith(REQUEST_PREFIX)
             self.post_message(self.RequestChosen() if asked else self.Chosen(event.option_id))
+
+
+def more_line(more: int, width: int) -> Content:
+    """The entry that shows more members."""
+    return Content.styled(clip(f"↓ {more:,} more (Enter)", width), "$text-accent")
 
 
 def request_line(request: JoinRequestInfo, width: int) -> Content:
@@ -241,12 +289,6 @@ def request_line(request: JoinRequestInfo, width: int) -> Content:
     text = clip(f"{name_of(request.nick)} asks to join", room)
     gap = " " * max(room - cells(text) + 1, 1)
     return Content.assemble(("? ", "bold $text-accent"), (text, "bold"), gap, (key, "$text-muted"))
-
-
-def _rank(member: MemberInfo) -> tuple[bool, bool, str]:
-    """Sort key: members with warnings first, then reachable ones, by name."""
-    doubtful = member.trust == "changed" or member.forked or bool(member.verdicts)
-    return not doubtful, member.connection == "unreachable", member.nick.casefold()
 
 
 def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
@@ -269,6 +311,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield member.role
     if not member.arrived:
         yield "never seen"
+    elif member.no_mediator:
+        yield "no mediator"
     elif member.connection == "unreachable" and member.last_seen:
         yield f"since {clock_of(member.last_seen)}"
     elif member.connection in ("connecting", "unreachable"):
@@ -300,7 +344,7 @@ def member_line(
     key = key_suffix(member.did)
     mark, mark_style = MARKS[member.trust]
     room = max(width - 2 - len(sign) - cells(mark) - cells(key) - 1, 6)
-    name = clip(nick, max(room - len(tail), 6))
+    name = clip(nick, max(room - len(tail), min(cells(nick), room * 3 // 5), 6))
     tail = clip(tail, room - cells(name))
     gap = " " * max(room - cells(name) - cells(tail) + 1, 1)
     return Content.assemble(

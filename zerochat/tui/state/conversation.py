@@ -5,12 +5,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
+from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation.history_rules import backfill_text, start_sentence
+from zerochat.presentation.name_list import NameList
 from zerochat.rpc import Event, FileNotification, GroupInfo, History, MemberInfo, ReadState
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.messages.reply_bar import ComposeTarget
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 from zerochat.tui.state.hints import changed_key_warning, left_notice
+from zerochat.tui.state.members import Members
 from zerochat.tui.style.text import NAME_CELLS_MAX, Names, clock_of, name_of, titled, with_suffix
 
 TEXT_BYTES_MAX = 65_536
@@ -30,7 +33,7 @@ class Conversation(Struct):
     names: Names = field(default_factory=Names)
     timeline: Timeline = field(default_factory=Timeline)
     place: Place = field(default_factory=Place)
-    members: list[MemberInfo] = field(default_factory=list)
+    members: Members = field(default_factory=Members)
     relabelled: bool = False
     """A label changed since the rows were last drawn."""
     loaded: bool = False
@@ -65,6 +68,7 @@ class Conversation(Struct):
     """Warnings shown until looked at, by DID of the member (empty: the whole group)."""
     recalled: int = 0
     """Steps of Ctrl+Up back in `sent_texts`; 0: the draft."""
+    _completion: tuple[tuple[int, int], NameList] | None = None
 
     @property
     def name(self) -> Printable:
@@ -77,14 +81,13 @@ class Conversation(Struct):
     @property
     def verified(self) -> tuple[int, int] | None:
         """(verified, total) of the other members; None: there are none."""
-        others = [member for member in self.members if member.connection != "self"]
-        count = sum(member.trust == "verified" for member in others)
-        return (count, len(others)) if others else None
+        others = self.members.others
+        return (self.members.trust["verified"], others) if others else None
 
     @property
-    def via_mediator(self) -> frozenset[str]:
-        """DIDs of members reached via a mediator; for these the last contact is shown."""
-        return frozenset(member.did for member in self.members if member.via == "mediator")
+    def is_large(self) -> bool:
+        """Whether the group has more members than one answer names."""
+        return max(self.info.members, len(self.members)) > MEMBER_PAGE_MAX
 
     @property
     def gap_ends(self) -> dict[str, int]:
@@ -105,28 +108,37 @@ class Conversation(Struct):
 
     # --- data from the agent ---------------------------------------------------------------------------------------
 
-    def learn_members(self, members: Sequence[MemberInfo]) -> bool:
-        """Update the members; True when a label changed."""
-        self.members = list(members)
-        changed = [self.names.learn(member.did, member.nick) for member in members]
-        by_age = sorted(members, key=lambda member: (member.joined_at, member.did))
-        changed.append(self.names.colour(member.did for member in by_age))
-        guilty = frozenset(entry.did for entry in members if entry.verdicts)
-        convicted, self.names.guilty = guilty != self.names.guilty, guilty
+    def learn_members(self, members: Iterable[MemberInfo], gone: Iterable[str] = ()) -> bool:
+        """Update these members, in the order of joining, and remove those that are gone; True when a label changed. It
+        takes time linear in the changes, not in the members."""
+        self.members.remove(gone)
+        fresh = self.members.update(members)
+        changed = [self.names.learn(member.did, member.nick) for member in fresh]
+        changed.append(self.names.colour((member.did for member in fresh), self.members.by_did))
+        guilty = self.members.convicted
+        convicted = guilty != self.names.guilty
+        self.names.guilty = frozenset(guilty) if convicted else self.names.guilty
         return self._learn_trust() or convicted or any(changed)
 
     def _learn_trust(self) -> bool:
         """Update the warnings about names whose key differs from the verified one; True when they changed."""
-        before, nicks = (
-            self.names.changed,
-            {member.did: member.nick for member in self.members if member.trust == "changed"},
-        )
+        before, nicks = self.names.changed, self.members.changed
+        if before == nicks.keys():
+            return False
         self.names.changed = frozenset(nicks)
         for did in before - nicks.keys():
             self.warnings_by_member.pop(did, None)
         for did in sorted(nicks.keys() - before):
             self.warnings_by_member[did] = changed_key_warning(nicks[did])
-        return before != self.names.changed
+        return True
+
+    def completion_names(self) -> NameList:
+        """The labels of the other members, for completion; indexed again after a change of names or members."""
+        state = self.members.revision, self.names.revision
+        if self._completion is None or self._completion[0] != state:
+            others = [each.did for each in self.members if each.connection != "self"]
+            self._completion = state, NameList([self.names.label(did) for did in others])
+        return self._completion[1]
 
     def update_gaps(self) -> bool:
         """Update the gap rows; True when they changed."""
@@ -179,7 +191,7 @@ class Conversation(Struct):
         ]
 
     def member(self, did: str) -> MemberInfo | None:
-        return next((entry for entry in self.members if entry.did == did), None)
+        return self.members.get(did)
 
     def add_page(self, page: History, line: int) -> list[Key]:
         """Add a page of history; returns the new keys."""

@@ -22,13 +22,11 @@ from zerochat.rpc import (
     ForkNotification,
     GapNotification,
     GroupInfo,
-    GroupParams,
     Hello,
     History,
     HistoryParams,
     InvitationNotification,
     JoinStatus,
-    MemberInfo,
     MessageChanged,
     NoParams,
     PeerNotification,
@@ -54,6 +52,7 @@ from zerochat.tui.state.feed_listener import (
     PeerRelatedNotification,
     TlogNotification,
 )
+from zerochat.tui.state.member_sync import REFRESH_EVERY_S, MemberSync
 
 BATCH = 256
 """Notifications handled between two frames (10,000 at once stall the screen for 2.7 s, batches for 0.1 s)."""
@@ -102,6 +101,7 @@ class Feed:
     def __init__(self, link: AgentLink, conversations: Conversations, watcher: FeedListener) -> None:
         self.link = link
         self.conversations = conversations
+        self.members = MemberSync(link)
         self.listener = watcher
         self.stale = False
         """The lists of groups and members must be loaded again."""
@@ -110,6 +110,8 @@ class Feed:
         self.seq: int | None = None
         """Local number of the last live event."""
         self._refreshing: asyncio.Future[None] | None = None
+        self._refreshed_at = -REFRESH_EVERY_S
+        """When the lists were loaded last, on the monotonic clock."""
         self._join_statuses = 0
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -138,6 +140,7 @@ class Feed:
                 return status
 
     async def _reload(self) -> None:
+        self.members.forget()
         await self.refresh()
         for conversation in list(self.conversations.by_id.values()):
             if conversation.loaded:
@@ -145,9 +148,10 @@ class Feed:
                 if conversation.info.history_start is not None and conversation.info.history_start.received:
                     await self.load_backfill(conversation)
 
-    async def refresh(self) -> None:
+    async def refresh(self, *, patient: bool = False) -> None:
         """Load the groups and the members of the open one, again while notifications make them stale. Concurrent calls
-        wait for the running one, which then repeats."""
+        wait for the running one, which then repeats. `patient`: events have caused it, so in a large group it waits
+        until some time after the last load."""
         if self._refreshing is not None:
             self.stale = True
             await asyncio.shield(self._refreshing)
@@ -155,7 +159,9 @@ class Feed:
         self._refreshing = asyncio.get_running_loop().create_future()
         try:
             while True:
-                self.stale = False
+                if patient:
+                    await self._pause()
+                self.stale, patient, self._refreshed_at = False, True, monotonic()
                 found = await self.link.request_with_line("list_groups", NoParams(), list[GroupInfo])
                 self.conversations.update(*found)
                 self.listener.groups_changed()
@@ -168,6 +174,13 @@ class Feed:
             self._refreshing.set_result(None)
             self._refreshing = None
 
+    async def _pause(self) -> None:
+        """In a large group, wait until `REFRESH_EVERY_S` after the last load of the lists."""
+        conversation = self.conversations.open
+        left = self._refreshed_at + REFRESH_EVERY_S - monotonic()
+        if conversation is not None and conversation.is_large and left > 0:
+            await asyncio.sleep(left)
+
     def _redraw(self) -> None:
         """Redraw the rows after a label changed."""
         conversation = self.conversations.open
@@ -175,13 +188,13 @@ class Feed:
             conversation.relabelled = False
             self.listener.rows_changed(conversation, None)
 
-    async def read_members(self, conversation: Conversation) -> None:
-        params = GroupParams(conversation.info.id)
-        before = {member.did for member in conversation.members}
-        if conversation.learn_members(await self.link.request("list_members", params, list[MemberInfo])):
+    async def read_members(self, conversation: Conversation, *, whole: bool = False) -> None:
+        """Load the members that may have changed; `whole`: all."""
+        loaded = await self.members.refresh(conversation, whole=whole)
+        if loaded.relabelled:
             self.listener.rows_changed(conversation, None)
         self.listener.members_changed()
-        if before - {member.did for member in conversation.members}:
+        if loaded.left:
             await self._recount_deliveries(conversation)
 
     async def _recount_deliveries(self, conversation: Conversation) -> None:
@@ -353,8 +366,8 @@ class Feed:
             if self.link.overflowed:
                 self.link.overflowed = False
                 await self._reload()
-            elif self.stale:
-                await self.refresh()
+            elif self.stale and self._refreshing is None:
+                await self.refresh(patient=True)
             for group in list(self._backfill_due):
                 conversation = self.conversations.by_id.get(group)
                 if conversation is not None and conversation.loaded:
@@ -411,14 +424,16 @@ class Feed:
                 changed.setdefault(group, []).extend(self._update_rows(conversation, value, received.line))
         if isinstance(value, CHANGES_LISTS):
             self.stale = True
+        self.members.observe(value)
         self._forward(value)
 
     def _update_rows(self, conversation: Conversation, value: Struct, line: int) -> list[Key]:
         """Apply a notification to existing rows; returns the changed keys."""
         match value:
-            case ReceiptNotification(member=member, author=author, after=after, upto=upto):
-                self.stale = self.stale or member in conversation.via_mediator
-                return conversation.timeline.receipt(after, upto, line) if author == conversation.info.me else []
+            case ReceiptNotification(author=author, after=after, upto=upto, members=count):
+                self.stale = self.members.note_receipt(conversation, value) or self.stale
+                mine = author == conversation.info.me
+                return conversation.timeline.receipt(after, upto, line, count) if mine else []
             case MessageChanged(event=event):
                 return conversation.update_message(event, line)
             case FileNotification():
@@ -457,15 +472,7 @@ class Feed:
         if conversation is None:
             self.stale = True  # an unknown group: load the list
             return
-        mailed = conversation.via_mediator
-        ends = conversation.gap_ends
-        if any(
-            event.type not in IN_OTHER_ROWS
-            or event.author.did in mailed
-            or event.position >= ends.get(event.author.did, event.position + 1)
-            for event, _ in events
-        ):
-            self.stale = True
+        self.stale = self.members.note_events(conversation, [event for event, _ in events], IN_OTHER_ROWS) or self.stale
         changed.setdefault(group, []).extend(conversation.add_live(events))
         self.listener.on_events(conversation, [event for event, _ in events])
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from zerochat.presentation import group_rules, private
+from zerochat.presentation import group_kinds, group_rules, private
 from zerochat.rpc import GroupInfo, JoinStatus, MemberInfo, Status
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.style.text import name_of
@@ -16,11 +16,15 @@ NO_MESSAGES = Printable("No messages here yet.")
 ROLE_TEXTS = {"reader": "read only", "writer": "read and write"}
 
 
-def names_text(nicks: Sequence[str]) -> str:
-    """ "dora", "dora and emil", "dora, emil and 3 more"; `nicks` are raw."""
-    shown: list[str] = [name_of(nick) for nick in nicks]
-    if len(shown) > NAMES_MAX:
-        return f"{', '.join(shown[:NAMES_MAX])} and {len(shown) - NAMES_MAX} more"
+def names_text(nicks: Sequence[str], count: int = 0) -> str:
+    """ "dora", "dora and emil", "dora, emil and 3 more"; `nicks` are raw. `count`: their number, if they are the first
+    of more."""
+    count = max(count, len(nicks))
+    shown: list[str] = [name_of(nick) for nick in nicks[:NAMES_MAX]]
+    if not shown:
+        return f"{count:,} members" if count else ""
+    if count > len(shown):
+        return f"{', '.join(shown)} and {count - len(shown):,} more"
     return " and ".join(shown)
 
 
@@ -74,7 +78,7 @@ def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     if info.role == "reader":
         way = "Type /role writer to post." if _may_write(members) else "Ask an admin to let you post."
         return Printable(f"You are read-only here. {way}")
-    signed = " (messages are signed)" if group_rules.signing_warning(info) else ""
+    signed = " (messages are signed)" if group_kinds.signing_warning(info) else ""
     if info.private is not None and info.private.state != "joined":
         return Printable(f"Message {name} ({private.state_text(info, name_of)})")
     return Printable(f"Message {name}{signed}")

@@ -66,15 +66,16 @@ class SettingsStore:
         else:
             write_setting(self.places, name, value)
         self.current = self._load()
-        return self._override_note(name)
+        return self._override_note(name, value)
 
-    def _override_note(self, name: str) -> str:
+    def _override_note(self, name: str, value: object) -> str:
         if self.places is None:
             return ""
         if name in self._overrides:
             return "the command line overrides it for this run"
         if name in from_environment(self._environ):
             return f"{variable_of(name)} overrides it"
-        from zerochat.agent.settings.options import AT_ONCE
+        from zerochat.agent.settings.options import applies_at_once
 
-        return "" if name.startswith(CHAT) or name in AT_ONCE else "it takes effect when the agent restarts"
+        is_applied = name.startswith(CHAT) or applies_at_once(name, value)
+        return "" if is_applied else "it takes effect when the agent restarts"

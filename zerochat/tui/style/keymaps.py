@@ -33,6 +33,7 @@ KEYMAPS: Final[Mapping[str, Mapping[str, str]]] = {
         "messages.page_down": "pagedown,ctrl+f",
         "go.search": "f5,slash",
         "view.members": "f2",
+        "members.find": "f",
         "list.up": "up,k",
         "list.down": "down,j",
         "list.first": "home,g",

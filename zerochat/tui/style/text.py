@@ -5,7 +5,7 @@ Text from the agent is sanitised here or where a display value is built.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -21,6 +21,8 @@ NAME_CELLS_MAX = 32
 """Width of a member's or group's name on the screen."""
 NICK_COLOURS = 12
 """Number of distinguishable hues."""
+ALL_TAKEN_FROM = 64
+"""In larger groups a new member has the colour of its key, which others have too."""
 CONVICTED = "§"
 """Mark after the name of a convicted member."""
 CLOCK_AHEAD_MAX = timedelta(minutes=2)
@@ -178,19 +180,23 @@ class Names(Struct):
     """DIDs of convicted members."""
     hues: dict[str, int] = field(default_factory=dict)
     """Colour indices of members, also of those that have left."""
+    revision: int = 0
+    """Grows with every name."""
 
-    def colour(self, members: Iterable[str]) -> bool:
-        """Give each member a colour index of its own, as far as they reach; True when one changed.
+    def colour(self, fresh: Iterable[str], members: Collection[str] | None = None) -> bool:
+        """Give each new member a colour index of its own, as far as they reach; True when one changed.
 
-        A member keeps its index; where its key's own is taken it gets the one farthest from all others. `members` in
-        the order of their joining: so no newcomer changes a colour.
+        A member keeps its index; where its key's own is taken it gets the one farthest from all others. `fresh` in the
+        order of their joining: so no newcomer changes a colour. `members`: all of them, if others have an index; where
+        they are many, every index is taken.
         """
-        members = list(members)
-        taken = {self.hues[did] for did in members if did in self.hues}
+        fresh = [did for did in fresh if did not in self.hues]
         changed = False
-        for did in members:
-            if did in self.hues:
-                continue
+        if members is None or len(members) > ALL_TAKEN_FROM:
+            taken = set(self.hues.values()) if members is None else set(range(NICK_COLOURS))
+        else:
+            taken = {self.hues[did] for did in members if did in self.hues}
+        for did in fresh:
             hue = hue_of(did)
             if hue in taken and (free := [each for each in range(NICK_COLOURS) if each not in taken]):
                 hue = max(free, key=lambda each: min(_hue_distance(each, other) for other in taken))
@@ -212,15 +218,21 @@ class Names(Struct):
         for likeness in likenesses(before, did) if before is not None else ():
             self.holders[likeness].discard(did)
         self.nicks[did] = shown
-        self.clipped.clear()
+        self.revision += 1
+        for width, counter in self.clipped.items():
+            counter[skeleton(clip(shown, width))] += 1
+            if before is not None:
+                counter[skeleton(clip(before, width))] -= 1
         for likeness in likenesses(shown, did):
             self.holders.setdefault(likeness, set()).add(did)
         return before is not None or self._is_shared(did, shown)
 
     def _is_shared(self, did: str, nick: Printable, width: int = NAME_CELLS_MAX) -> bool:
         """Whether another member's name looks like `nick` in `width` cells."""
-        if any(self.holders.get(likeness, set()) - {did} for likeness in likenesses(nick, did)):
-            return True
+        for likeness in likenesses(nick, did):
+            holders = self.holders.get(likeness, ())
+            if len(holders) > (did in holders):
+                return True
         if cell_len(nick) <= width:
             return False
         if width not in self.clipped:
