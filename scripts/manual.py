@@ -165,6 +165,19 @@ def rpc_page() -> str:
     return document()
 
 
+def groups_page(page: Path) -> str:
+    """The page with the table of kinds, the first of its section."""
+    from zerochat.presentation.group_kinds import KINDS
+
+    rows = (
+        (f"`{kind.name}`", f"`{kind.keys}`", f"`{kind.path}`", f"`{kind.accountability}`", kind.gives, kind.gives_up)
+        for kind in KINDS
+    )
+    before, heading, rest = page.read_text(encoding="utf-8").partition("## Kinds of groups\n\n")
+    kinds = table(("kind", "keys", "path", "accountability", "gives", "gives up"), rows)
+    return before + heading + kinds + "\n" + rest.partition("\n\n")[2]
+
+
 def telemetry_page(page: Path) -> str:
     """The page with the list of fields between its two markers."""
     from zerochat.agent.telemetry.schema import KINDS, columns
@@ -191,6 +204,8 @@ def files() -> Iterator[tuple[Path, str]]:
     yield MANUAL / "keys.md", keys_page()
     yield MANUAL / "json-rpc.md", rpc_page()
     yield MANUAL / "bot-api.md", bot_api_page()
+    groups = MANUAL / "groups.md"
+    yield groups, groups_page(groups)
     telemetry = ROOT / "zerochat" / "agent" / "telemetry" / "README.md"
     yield telemetry, telemetry_page(telemetry)
     tree = command_tree(grammar())

@@ -4,7 +4,8 @@ This is the thesis' Table 8 on one machine's loopback, with messages of the thes
 process each, with journals on disk, joined through real invitations; a message counts when the member's agent has
 notified its client. Beside them, in the same run: bare CURVE sockets with frames as large as our envelope (the floor),
 the lean form (our keys and envelopes over such sockets, without journal, order, acknowledgements or display), and the
-installed peers. Sender keys run beside pairwise keys, with the goal of half their time. Idle agents still use some
+installed peers. Sender keys run beside pairwise keys, with the goal of half their time, and keys that heal beside
+sender keys, with the goal of the same time. Idle agents still use some
 processor time, so the others run while no agent of ours does: before, and unless `--quick`, again afterwards.
 
 Messages of one batch share envelopes, so the kind of keys matters little. With `--singly` each of our messages has its
@@ -14,8 +15,10 @@ own envelope, like the peers'.
 (`ours/recording.py`), with longer pauses between bursts.
 
 A case ends when all copies have arrived or no more come; the success rate is of the final count. Bytes are those that
-the publisher's (or server's) TCP connections have sent, as Linux counts them, per message and member. A peer that fails
-is reported as missing, and everything else is still measured.
+the publisher's (or server's) TCP connections have sent, as Linux counts them, per message and member. Processor time is
+that of all processes, the server's and the agents' journals and acknowledgements too, until all is quiet again; unlike
+the time until the last message, it says much on a busy machine too. A peer that fails is reported as missing, and
+everything else is still measured.
 """
 
 import argparse
@@ -27,6 +30,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -34,9 +38,10 @@ from types import FrameType
 from benchmarks import Figure, Report, Row, Scale, scaled
 from benchmarks.ours import recording
 from benchmarks.ours.agents import Agents, NotReady
-from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, has_keys
+from benchmarks.ours.core import HEALING, MULTI, SIGNED, SINGLE, Star, has_keys
 from benchmarks.ours.recording import Recording
 from benchmarks.peers import rooms
+from benchmarks.peers.cpu import cpu_ms
 from benchmarks.peers.rooms import Burst, NotHere, Room
 from zerochat.errors import LocalError
 from zerochat.limits import MEMBERS_MAX
@@ -53,10 +58,11 @@ SETTLE_MS = 10_000
 """Virtual time in which two members finish their exchanges."""
 CASE_S_MAX = 15.0
 """A peer that takes longer than this for one case runs it once; the range shows it."""
-GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN, GOAL_SIGNED = 8, 100, 2.0, 0.5
+GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN, GOAL_LEAN_CPU, GOAL_SIGNED = 8, 100, 2.0, 1.5, 0.5
 """From this many members on, a batch of this size must be no slower than Tox, nor than this multiple of the lean form;
-with sender keys, nor than this multiple of pairwise keys."""
-KINDS = (MULTI, SINGLE, SIGNED)
+with sender keys, nor than this multiple of pairwise keys; with keys that heal, nor than sender keys. In processor time,
+neither of the first two, with its own multiple."""
+KINDS = (MULTI, SINGLE, SIGNED, HEALING)
 FLOOR_IS = "CURVE sockets alone"
 
 Case = tuple[int, int]
@@ -136,7 +142,7 @@ def measure_ours(
 ) -> None:
     """The same agents all along: the group grows from one size to the next."""
     with (
-        Agents(folder, None if keys == MULTI else keys, lambda text: say(f"{keys}: {text}")) as agents,
+        Agents(folder, keys, lambda text: say(f"{keys}: {text}")) as agents,
         recorded.ended() if recorded is not None else contextlib.nullcontext(),
     ):
         one_burst = (
@@ -194,7 +200,11 @@ def in_turn(
 
 def burst_of(agents: Agents, singly: bool, batch: int) -> Burst:
     agents.rest()
-    return agents.burst(batch, TEXT_BYTES, singly=singly)
+    busy = cpu_ms(agents.pids())
+    burst = agents.burst(batch, TEXT_BYTES, singly=singly)
+    agents.rest()
+    used = cpu_ms(agents.pids())
+    return burst if busy is None or used is None else replace(burst, cpu_ms=used - busy)
 
 
 def recorded_burst_of(agents: Agents, keys: str, recorded: Recording, batch: int) -> Burst:
@@ -260,9 +270,10 @@ def ways(
     }
     for keys in kinds:
         floor, lean = floor_and_lean(keys)
-        size = envelope_bytes(SIGNED if keys == SIGNED else MULTI)
+        size = envelope_bytes(keys if keys in (SIGNED, HEALING) else MULTI)
         found[floor] = partial(rooms.curve, "floor" if keys == MULTI else "floor-single", count, size)
-        found[lean] = partial(rooms.curve, LEAN[keys], count, size)
+        if keys in LEAN:
+            found[lean] = partial(rooms.curve, LEAN[keys], count, size)
     return found
 
 
@@ -290,6 +301,9 @@ def rows_of(keys: str, bursts: Bursts) -> Iterator[Row]:
     for case in ours:
         yield time_row(keys, case, bursts)
     for case in ours:
+        if all(burst.cpu_ms is not None for burst in ours[case]):
+            yield cpu_row(keys, case, bursts)
+    for case in ours:
         if all(burst.sent is not None for burst in ours[case]):
             yield bytes_row(keys, case, bursts)
     for count in sorted({count for count, _ in ours}):
@@ -298,11 +312,11 @@ def rows_of(keys: str, bursts: Bursts) -> Iterator[Row]:
 
 def sides(keys: str, bursts: Bursts) -> tuple[str, str, list[str]]:
     """The floor, the lean form and all peers of a kind of keys, as far as they were measured; to signing keys the
-    pairwise ones are peers."""
+    pairwise ones are peers, and to keys that heal all others."""
     floor, lean = floor_and_lean(keys)
     own = [lean] if lean in bursts else []
-    if keys == SIGNED:
-        own += [kind for kind in (MULTI, SINGLE) if kind in bursts]
+    if keys in (SIGNED, HEALING):
+        own += [kind for kind in KINDS[: KINDS.index(keys)] if kind in bursts]
     return floor, lean, [*own, *(name for name in bursts if not name.endswith(KINDS))]
 
 
@@ -321,11 +335,32 @@ def time_row(keys: str, case: Case, bursts: Bursts) -> Row:
         limits = [(ms(lean), GOAL_LEAN), (ms("Tox"), 1.0)]
         if keys == SIGNED:
             limits += [(ms(MULTI), GOAL_SIGNED), (ms(SINGLE), GOAL_SIGNED)]
+        if keys == HEALING:
+            limits += [(ms(SIGNED), 1.0)]
         goal = min((figure.median * times for figure, times in limits if figure is not None), default=None)
     figures = {name: figure for name in peers if (figure := ms(name)) is not None}
     return Row(
         f"{called(keys, case)}: until the last has the last", "ms", "lower", ours, ms(floor), FLOOR_IS, figures, goal
     )
+
+
+def cpu_row(keys: str, case: Case, bursts: Bursts) -> Row:
+    floor, lean, peers = sides(keys, bursts)
+    count, batch = case
+
+    def each(name: str) -> Figure | None:
+        found = [burst.cpu_ms / burst.wanted for burst in bursts[name].get(case, []) if burst.cpu_ms is not None]
+        return Figure.of(found) if found else None
+
+    ours = each(keys)
+    assert ours is not None
+    goal = None
+    if count >= GOAL_MEMBERS and batch == GOAL_BATCH:
+        limits = [(each(lean), GOAL_LEAN_CPU), (each("Tox"), 1.0)]
+        goal = min((figure.median * times for figure, times in limits if figure is not None), default=None)
+    figures = {name: figure for name in peers if (figure := each(name)) is not None}
+    case_is = f"{called(keys, case)}: processor time of all for one to one"
+    return Row(case_is, "ms", "lower", ours, each(floor), FLOOR_IS, figures, goal)
 
 
 def bytes_row(keys: str, case: Case, bursts: Bursts) -> Row:

@@ -6,9 +6,12 @@ the queues and back, by the product's own functions and for any number of member
 to its effects, and an envelope to its notifications, in real groups of the real core, with delivery and order; without
 disk and network.
 
-The floor is the minimum of signing once for all: one ChaCha20-Poly1305 of the same content under a fresh key, and one
-Ed25519 signature over it and the previous signature, each by the cheapest installed binding. Texts that are long enough
-to be compressed are compressed there too. All times are processor time.
+*Tags in place of signatures* (`key_modes/deniable.py`) are measured beside them: one encryption for all and a MAC for
+each, with the key of the message at hand. Their floor is the encryption and the MACs alone.
+
+The floor of the others is the minimum of signing once for all: one ChaCha20-Poly1305 of the same content under a fresh
+key, and one Ed25519 signature over it and the previous signature, each by the cheapest installed binding. Texts that
+are long enough to be compressed are compressed there too. All times are processor time.
 """
 
 import os
@@ -16,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from itertools import cycle
 from typing import Any, Protocol
 
@@ -37,12 +41,14 @@ from zerochat.group.engine import step
 from zerochat.group.event_log.event import POST, Event
 from zerochat.group.inputs import BatchEnded, Received, SendPost, StepContext
 from zerochat.group.key_modes import MODES, OwnPlace, Recipient
-from zerochat.group.key_modes.sender_key import open_content, ratchet, seal_content
+from zerochat.group.key_modes.deniable import add_tags, check_tag
+from zerochat.group.key_modes.sender_key import open_content, open_sealed, ratchet, seal_content
+from zerochat.group.sync.positions import PART_MAX, WHOLE_MAX
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.frame import SECTIONS_MAX
-from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
+from zerochat.group.wire.messages import EVENTS, EventsBody, read_body
 from zerochat.group.wire.padding import encode_payload, is_worth_compressing
-from zerochat.limits import MEMBERS_MAX
+from zerochat.limits import LATEST_AUTHORS_MAX, MEMBERS_MAX
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 8, 32, 64, 256), (1, 8, 64)
 SIZES = {"50 letters": 50, "1 kB": 1000}
@@ -54,6 +60,10 @@ POOL = 8
 SETTLE_MS = 10_000
 """Virtual time for the members' exchanges after a join."""
 FLOOR_SEAL, FLOOR_OPEN = "one seal, one signature", "one open, one verification"
+FLOOR_TAGS = "one seal, one digest, a keyed BLAKE2b for each"
+TAGGED = "deniable"
+TAGGED_PARTS = 10
+"""Tags cost at most such a part of an envelope for each."""
 FLOOR_PACK, FLOOR_UNPACK = f"one compression, {FLOOR_SEAL}", f"{FLOOR_OPEN}, one decompression"
 GOAL_TIMES = 1.5
 """Of the floor, for sender keys; and of the least, for how many they are for."""
@@ -78,6 +88,7 @@ def measure(quick: bool) -> Report:
     rows: list[Row] = []
     for what, size in SIZES.items():
         rows += sealing_rows(what, sample_text(size), members, rounds)
+        rows += tagged_rows(what, sample_text(size), members, rounds)
     stars = {keys: Star(MEMBERS_MAX, keys) for keys in MODES}
     for count in sorted({min(count, MEMBERS_MAX - 1) for count in (members[:2] if quick else members)}):
         rows += core_rows(count, stars, rounds)
@@ -111,8 +122,12 @@ def body_of(text: str, members: int) -> dict[str, Any]:
     """The message of a member with one event in a group of this many others, as `outbox.events_body` builds it."""
     author = did_key(ed25519_public(bytes(32)))
     event = Event(b64url(bytes(32)), POST, author, 1000, b64url(os.urandom(32)), (), (), 10**12, 10**12, {"text": text})
-    have = [1000 + 7 * number % 8999 for number in range(min(members + 1, HAVE_MAX))]
-    return {"runs": write_runs([event], author), "view": b64url(os.urandom(16)), "have": have}
+    have = [1000 + 7 * number % 8999 for number in range(members + 1)]
+    positions: dict[str, Any] = {"have": have}
+    if members + 1 > WHOLE_MAX:
+        latest = list(enumerate(have[:LATEST_AUTHORS_MAX]))
+        positions = {"have": have[:PART_MAX], "have_from": members // 2, "latest": latest}
+    return {"runs": write_runs([event], author), "view": b64url(os.urandom(16)), **positions}
 
 
 class Pairwise:
@@ -157,6 +172,45 @@ class SenderKeys:
         message = parse_data(envelopes[0])
         key, _ = ratchet(self._chain)
         return msgspec.convert(open_content(key, message), EventsBody)
+
+
+class Tagged:
+    """One sealed message for all, with a tag for each."""
+
+    def __init__(self, members: int, body: dict[str, Any]) -> None:
+        pairs = relationships(members)
+        self._to = [mine for mine, _ in pairs]
+        self._author, self._reader = pairs[members // 2][1], pairs[members // 2][0].member
+        self._header, self._chain, self._body = b"\2" + os.urandom(36), os.urandom(32), body
+
+    def seal(self) -> list[bytes]:
+        key, _ = ratchet(self._chain)
+        return [add_tags(self._header + seal_content(key, self._body, self._header), GROUP, HUB, self._to)]
+
+    def open(self, envelopes: Sequence[bytes]) -> object:
+        sealed, _ = check_tag(envelopes[0], GROUP, self._reader, self._author)
+        key, _ = ratchet(self._chain)
+        header, content = sealed[: len(self._header)], sealed[len(self._header) :]
+        return msgspec.convert(open_sealed(key, content, header), EventsBody)
+
+
+class TagFloor:
+    """The primitives of that over as many bytes."""
+
+    def __init__(self, members: int, body: dict[str, Any]) -> None:
+        self._key, self._nonce, self._keys = os.urandom(32), os.urandom(12), [os.urandom(32) for _ in range(members)]
+        self._content = encode_payload(compact_msgpack(body))
+        self._sealed = ChaCha20Poly1305(self._key).encrypt(self._nonce, self._content, b"")
+
+    def seal(self) -> list[bytes]:
+        sealed = ChaCha20Poly1305(self._key).encrypt(self._nonce, self._content, b"")
+        digest = blake2b(sealed, digest_size=32).digest()
+        return [blake2b(digest, key=key, digest_size=16).digest() for key in self._keys]
+
+    def open(self) -> bytes:
+        digest = blake2b(self._sealed, digest_size=32).digest()
+        blake2b(digest, key=self._keys[0], digest_size=16).digest()
+        return ChaCha20Poly1305(self._key).decrypt(self._nonce, self._sealed, b"")
 
 
 class Floor:
@@ -214,6 +268,29 @@ def sealing_rows(what: str, text: str, members: Sequence[int], rounds: int) -> I
     yield from flat_rows(what, text, members, rounds)
 
 
+def tagged_rows(what: str, text: str, members: Sequence[int], rounds: int) -> Iterator[Row]:
+    """Tags beside the other kinds."""
+    for count in members:
+        if count > SECTIONS_MAX:
+            continue
+        body = body_of(text, count)
+        others: dict[str, Kind] = {SIGNED: SenderKeys(body)}
+        others |= {keys: Pairwise(keys, count, body) for keys in (MULTI, SINGLE)}
+        kinds, floor = {TAGGED: Tagged(count, body), **others}, TagFloor(count, body)
+        sealing: dict[str, Call] = {name: kind.seal for name, kind in kinds.items()}
+        pools = {name: [kind.seal() for _ in range(POOL)] for name, kind in kinds.items()}
+        opening: dict[str, Call] = {name: reading(kind, pools[name]) for name, kind in kinds.items()}
+        said = timed({**sealing, "floor": floor.seal}, rounds)
+        heard = timed({**opening, "floor": floor.open}, rounds)
+        size = {name: Figure.of([sum(map(len, one)) for one in pool]) for name, pool in pools.items()}
+        case = f"{what} to {count}, tags in place of signatures"
+        for who, found in (("says it", said), ("hears it", heard)):
+            goal = found[MULTI].median / TAGGED_PARTS if who == "says it" and count > 1 else None
+            rest = {name: found[name] for name in others}
+            yield Row(f"{case}: who {who}", "us", "lower", found[TAGGED], found["floor"], FLOOR_TAGS, rest, goal)
+        yield Row(f"{case}: for all", "B", "lower", size[TAGGED], peers={name: size[name] for name in others})
+
+
 def flat_rows(what: str, text: str, members: Sequence[int], rounds: int) -> Iterator[Row]:
     """How much the number of members matters to sender keys; all sizes in turn, so that all have the same machine."""
     kinds = {str(count): SenderKeys(body_of(text, count)) for count in members}
@@ -258,6 +335,7 @@ def core_rows(count: int, stars: "dict[str, Star]", rounds: int) -> Iterator[Row
 def said_in(star: Star, count: int) -> Said:
     """A post by the founder, with this many other members connected."""
     star.grow(count + 1)
+    star.run_command(HUB, SendPost(GROUP, "hello"))  # keys that heal begin with an update
     star.run(for_ms=SETTLE_MS)
     say = partial(star.would, SendPost(GROUP, sample_text(SIZES["50 letters"])))
     said = [effect for effect in say() if isinstance(effect, Publish)]

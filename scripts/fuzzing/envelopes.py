@@ -123,7 +123,7 @@ class Rfc0019:
     _ALICE, _BOB = V1.own_key(ALICE, ALICE.did), V1.own_key(BOB, BOB.did)
 
     def seeds(self) -> list[bytes]:
-        """All have one and the same content key, so that another header can be sealed under it."""
+        """All have one and the same content encryption key, so that another header can be sealed under it."""
         plain, to = b'{"@id":"1","@type":"x"}', V1.their_key(known(BOB.did), BOB.did)
         return [
             V1.authcrypt(plain, sender=self._ALICE, recipient=to, random=self._dice()),

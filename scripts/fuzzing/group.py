@@ -36,7 +36,20 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.engine import step
-from zerochat.group.event_log.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
+from zerochat.group.event_log import tree_signature
+from zerochat.group.event_log.event import (
+    ADD,
+    GENESIS,
+    LABEL,
+    LEAVE,
+    POST,
+    REMOVE,
+    ROLE,
+    UPGRADE,
+    VOTE,
+    Event,
+    foreign_event,
+)
 from zerochat.group.files.descriptor import File, files_in
 from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, path_in
 from zerochat.group.inputs import (
@@ -61,6 +74,7 @@ from zerochat.group.membership import (
     remove_of,
     resolve_view,
     role_of,
+    upgrade_of,
     vote_of,
 )
 from zerochat.group.membership.bot_announcement import Announcement, BotCommand
@@ -73,6 +87,7 @@ from zerochat.group.sync.negentropy import Items, initial_message, process_respo
 from zerochat.group.wire import files, frame, messages
 from zerochat.group.wire.event_runs import Run, decompress_runs, read_runs, runs_of, write_runs
 from zerochat.group.wire.padding import CONTENT_BYTES_MAX
+from zerochat.group.wire.pair_keys import key_to
 from zerochat.sim import Faults, Node, World
 
 NOW = 1_750_000_400_000
@@ -186,6 +201,7 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
     events = sorted(groups["n1"].control.values(), key=lambda event: event.lamport)
     posts = [foreign_event(row.record) for row in world.nodes["n1"].log if b'"type":"post"' in row.record]
     runs = write_runs([event for event in posts if event.author == other])
+    together = _signed_together([event for event in posts if event.author == other], groups["n1"].seed)
     made: list[tuple[str, dict[str, Any]]] = [
         (
             messages.HISTORY_REQUEST,
@@ -195,11 +211,17 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
         (messages.HISTORY_RESPONSE, {"group": name, "more": True, "packed": _packed(runs), "page": 1}),
         (messages.RECONCILE, {"group": name, "since": 0, "message": b64url(initial_message(_items()))}),
         (messages.FORK_PROOF, {"group": name, "runs": write_runs(events)}),
+        (
+            messages.ACK_SETS,
+            {"group": name, "view": groups["n0"].view.checksum, "have": [], "ack_sets": [[1, 5, "Bw"], [0, 7, ""]]},
+        ),
         (messages.MEMBER_CONNECTIONS, {"group": name, "connected": 1, "members": 2}),
         (messages.JOIN_PENDING, {"group": name, "until": NOW}),
         (messages.WELCOME, {"group": name, "since": 0, "part": 0, "parts": 1, "runs": write_runs(events)}),
         (messages.PROBLEM, {"code": "e.p.req.time", "comment": "too late"}),
         (messages.EVENTS, {"view": "", "have": [1, 2, 3], "packed": _packed(runs)}),
+        (messages.EVENTS, {"view": "", "have": [1, 2, 3], "runs": write_runs(together)}),
+        (messages.HISTORY_RESPONSE, {"group": name, "more": True, "runs": write_runs([*together[:1], *together[2:]])}),
         (files.FILE_REQUEST, {"group": name, "file": _FILE.id, "first": 1, "count": 3}),
         (files.FILE_PART, _part(name, 0)),
         (files.FILE_PART, _part(name, 4)),
@@ -246,6 +268,7 @@ class Events:
         VOTE: vote_of,
         ROLE: role_of,
         LABEL: label_of,
+        UPGRADE: upgrade_of,
     }
 
     def seeds(self) -> list[bytes]:
@@ -258,6 +281,7 @@ class Events:
             VOTE: {"member": me},
             ROLE: {"member": me, "role": "reader", "after": 5},
             LEAVE: {},
+            UPGRADE: {"keys": "dcgka", "final": False},
         }
         deeds = [
             replace(
@@ -279,6 +303,7 @@ class Events:
         sayings = [
             replace(_bare(last), type=one.kind, seq=last.seq + 1, pre=last.id, body=one.body, sig="") for one in said
         ]
+        sayings += _signed_together(sayings[:5], seed)
         return [
             *(event.record for event in here.group.control.values()),
             *here.records[-3:],
@@ -291,7 +316,10 @@ class Events:
             return tree
         try:
             event = foreign_event(utf8(as_text(tree)))
-            return tree.put("sig", event.signed(place().seeds[event.author]).sig)
+            seed = place().seeds[event.author]
+            if dice.random() < 0.3 and not event.is_control:
+                return tree.put("sig", dice.choice(_signed_together([event] * dice.randint(2, 9), seed)).sig)
+            return tree.put("sig", event.signed(seed).sig)
         except (RemoteError, KeyError):
             return tree
 
@@ -324,6 +352,12 @@ _POSTED = Event("g" * 43, POST, "did:key:z6Mk" + "a" * 44, 1, "", (), (), 1, 1, 
 """The annotations among the events."""
 
 
+def _signed_together(events: list[Event], seed: bytes) -> list[Event]:
+    """These events under one signature."""
+    leaves = tree_signature.sign(seed, [event.id for event in events])
+    return [event.with_signature(*signed) for event, signed in zip(events, leaves, strict=True)]
+
+
 def _bare(event: Event) -> Event:
     """The same without cached values."""
     return replace(event)
@@ -339,6 +373,7 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     messages.EVENTS: messages.EventsBody,
     messages.STATUS: messages.StatusBody,
     messages.SYNC: messages.SyncBody,
+    messages.ACK_SETS: messages.AckSetsBody,
     messages.HISTORY_REQUEST: messages.HistoryRequestBody,
     messages.HISTORY_RESPONSE: messages.HistoryResponseBody,
     messages.RECONCILE: messages.ReconcileBody,
@@ -493,7 +528,7 @@ def _framed(content: bytes, here: Place, dice: Random) -> bytes:
     head = frame.VERSION + nonce + bytes([others + 1])
     body = b"".join(xc20p_seal(key, nonce, content, head))
     bound = head + sha256(body)
-    mine = b"".join(xc20p_seal(frame._key_to(group, me, theirs), nonce, key, bound))
+    mine = b"".join(xc20p_seal(key_to(frame.PURPOSE, group, me, theirs), nonce, key, bound))
     sections = [dice.randbytes(frame.SECTION_BYTES) for _ in range(others)]
     sections.insert(dice.randrange(others + 1), mine)
     return head + b"".join(sections) + body

@@ -11,6 +11,7 @@ from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
 from fuzzing.people import MEDIATOR, Dice, dice
 from fuzzing.run import Form
 from zerochat.agent.mediator.core import Mediator
+from zerochat.agent.mediator.limits import INVITATION_USES
 from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey, sign
@@ -50,7 +51,7 @@ class Post:
     @cached_property
     def _mediator(self) -> Mediator:
         store = Store.create(folder(self.name) / "mediator.db", bytes(32))
-        policy = Policy("the-invitation", False)
+        policy = Policy({"the-invitation": INVITATION_USES})
         made = Mediator(store, self._identity, policy=policy, uris=(self._URI,), random=dice("mediator's"))
         random = dice("recipient's")
         asked = replace(mediation.request(random, pthid="the-invitation"), return_route="all")

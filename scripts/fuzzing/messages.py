@@ -12,6 +12,7 @@ from fuzzing.run import Form
 from zerochat.crypto.encoding import b64url, compact_json
 from zerochat.crypto.keys import SecretKey, public_of
 from zerochat.didcomm import jws, message, v1
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.attachment import Attachment, attachment_bytes, check_hash
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.protocols import (
@@ -25,6 +26,7 @@ from zerochat.didcomm.protocols import (
     pickup,
     ping,
     problem,
+    relayed_post,
     rotate,
     routing,
     signed_attachment,
@@ -155,6 +157,9 @@ class Protocols:
             pickup.live_delivery_change(True, random),
         ]
         both += [rotate.rotate(ALICE.did, random), rotate.hangup(random)]
+        wish = relayed_post.PostRequest("http://relay.example/", envelope(), "x", AddressKind.PRIVATE)
+        both.append(posting := relayed_post.post(wish, random))
+        both.append(relayed_post.posted(posting, relayed_post.PostResult("busy", envelope()), random))
         answers = [standard_answer(asked, disclosed=STANDARD, random=random) for asked in both]
         both += [answer for answer in answers if answer is not None]
         document = {"id": ALICE.did, "service": [didexchange.service_v1("https://example.com/")]}
@@ -193,6 +198,8 @@ _READERS: tuple[Callable[[Message], object], ...] = (
     pickup.read_delivery,
     routing.read_forward,
     rotate.read_rotate,
+    relayed_post.read_post,
+    relayed_post.read_posted,
     lambda found: problem.parse_code(str(found.body.get("code"))),
     lambda found: didexchange.receive_request(found, found.pthid or "", public_of(_ALICE_SIGNS), known),
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer")),

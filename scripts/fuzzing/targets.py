@@ -1,5 +1,6 @@
 """All parsers that can be fuzzed, by name."""
 
+from fuzzing.ack_sets import AckSets
 from fuzzing.basics import Compressed, Encodings, Json, Screen
 from fuzzing.envelopes import Jwe, Jws, Layers, Rfc0019
 from fuzzing.evidence import Case, Entries, Note, Signed, Statements
@@ -10,6 +11,7 @@ from fuzzing.logs import Logs
 from fuzzing.mediators import Held, Post
 from fuzzing.messages import Forward, PlainV1, PlainV2, Protocols
 from fuzzing.proofs import Proof
+from fuzzing.ring import Forwarded
 from fuzzing.run import Target
 from fuzzing.streams import Streams
 from fuzzing.texts import Code, Did, Link, OutOfBand
@@ -19,7 +21,7 @@ _ALL: tuple[Target, ...] = (
     *(Link(), Code(), OutOfBand(), Did()),
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
-    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Logs(), Post(), Held()),
+    *(Events(), Bodies(), Frames(), Forwarded(), Negentropy(), AckSets(), Hearing(), Streams(), Logs(), Post(), Held()),
     *(Signed(), Statements(), Note(), Entries(), Case(), Proof()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
@@ -53,7 +55,9 @@ SLICE = {
     "control": 20_000,
     "bodies": 12_000,
     "frame": 12_000,
+    "forwarded": 20_000,
     "negentropy": 12_000,
+    "ack-sets": 12_000,
     "line": 12_000,
     "pasted": 8_000,
     "member": 6_000,

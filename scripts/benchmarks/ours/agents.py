@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from benchmarks import ROOT
-from benchmarks.peers.rooms import Burst
+from benchmarks.peers.rooms import QUIET_S, Burst
 from benchmarks.peers.tcp import bytes_sent
 from zerochat.agent.api.client import Client, connect
 from zerochat.agent.api.client_protocol import ClientProtocol, Reply
@@ -35,8 +35,6 @@ SILENCE_S_MAX = 30.0
 LOOK_S = 0.2
 WAVE = 8
 """Members that join at once: all dial each other, and a handshake has a time limit."""
-QUIET_S = 0.4
-"""After the last acknowledgement: longer than members wait for something that theirs could ride on."""
 TRIES_MAX = 4
 OUTPUT = "output"
 """The file of an agent's output, in its folder."""
@@ -107,6 +105,12 @@ class Agents:
             self._join(self._members[here:])
             self._settle()
             self._say(f"{len(self._members) - 1} members, {time.monotonic() - began:.1f} s for the last {wave}")
+
+    def add(self) -> None:
+        """Have one more member join, whatever the others are doing. Raises NotReady."""
+        here = len(self._members)
+        self._start(1)
+        self._join(self._members[here:])
 
     def burst(self, batch: int, text_bytes: int, *, singly: bool = False) -> Burst:
         """Send this many messages at the publisher, and wait until all members have them or no more arrive. All at

@@ -37,7 +37,7 @@ from zerochat.group.links.relationship import Relationship, pack, unpack
 from zerochat.group.wire import frame
 from zerochat.sim.world import Faults, Node, World
 
-MULTI, SINGLE, SIGNED = "pairwise-multi", "pairwise-single", "sender-key"
+MULTI, SINGLE, SIGNED, HEALING = "pairwise-multi", "pairwise-single", "sender-key", "dcgka"
 HUB = "n0"
 GROUP = "bench"
 JOIN_MS_MAX = 120_000
@@ -60,8 +60,7 @@ class Star(World):
         self._hub: Node | None = None
         super().__init__(seed=1, members=members, faults=Faults(0, 0, 1), envelope="didcomm/v2")
         self._hub = self.nodes[HUB]
-        picked: dict[str, Any] = {} if keys == MULTI else {"keys": keys}
-        self.run_command(HUB, CreateGroup(GROUP, HUB, "didcomm/v2", **picked))
+        self.run_command(HUB, CreateGroup(GROUP, HUB, "didcomm/v2", keys))
 
     def grow(self, members: int) -> None:
         """Have so many members in all."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,9 +30,11 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.rate_limits import ENVELOPES_MAX, ENVELOPES_PER_S
 from zerochat.group.links.relationship import pack
-from zerochat.sim.floods import FLOODS, Flooder
+from zerochat.sim.floods import FLOODS, Flooder, Messages, sybils
 
 READY = b"ready\n"
+SYBILS, RENAMES = 17, 255
+"""4,352 membership events in 40 envelopes."""
 
 
 class FloodingMember:
@@ -47,7 +49,7 @@ class FloodingMember:
         try:
             with connect(places, "benchmark") as client:
                 client.join_group(host.client.create_invitation(GROUP).code)
-                _until_met(host)
+                _until_met(host, name)
                 time.sleep(1)  # for the subscriptions of all
             self.group = next(iter(thread.loop.agent.groups.values()))
         finally:
@@ -55,15 +57,22 @@ class FloodingMember:
 
     def flood(self, kind: str, victim: Member, seconds: float) -> "Flood":
         """As many envelopes of this kind as the rate limits allow for so long."""
+        count = int(ENVELOPES_MAX + seconds * ENVELOPES_PER_S)
+        return self._flood(victim, lambda by: itertools.islice(FLOODS[kind](by), count))
+
+    def sybils(self, victim: Member) -> "Flood":
+        """Members of our own that change their display names again and again: all at once."""
+        return self._flood(victim, lambda by: sybils(by, SYBILS, RENAMES))
+
+    def _flood(self, victim: Member, messages: Callable[[Flooder], Messages]) -> "Flood":
         label = _name_of(victim)
         did = next(did for did, member in self.group.view.members.items() if member.label == label)
         relationship = self.group.links.relationships[did]
         by = Flooder(self.group, did, relationship, int(time.time() * 1000), os.urandom)
         packer = PACKERS[self.group.profile.envelope]
-        count = int(ENVELOPES_MAX + seconds * ENVELOPES_PER_S)
         envelopes = [
             pack(relationship, Message(type=type_, id=new_id(os.urandom), body=body), packer, os.urandom)
-            for type_, body in itertools.islice(FLOODS[kind](by), count)
+            for type_, body in messages(by)
         ]
         reach = mediator_mail.reach_of_member(self.group, did)
         assert reach.pair is not None
@@ -117,14 +126,14 @@ def _name_of(member: Member) -> str:
     return next(one.nick for one in member.client.list_members(GROUP) if one.connection == "self")
 
 
-def _until_met(host: Member) -> None:
+def _until_met(host: Member, name: str) -> None:
+    """Wait until a member is connected with the host and agrees with it about the members. The members that have
+    stopped never acknowledge anything."""
     deadline = time.monotonic() + STEP_S_MAX
-    count = 0
-    while True:
-        group = next(group for group in host.client.list_groups() if group.name == GROUP)
-        count = count or group.members
-        if group.members > count and group.connected >= 1 and not group.unacknowledged:
-            return
+    while not any(
+        (one.nick, one.connection, one.view_matches) == (name, "connected", True)
+        for one in host.client.list_members(GROUP)
+    ):
         if time.monotonic() > deadline:
             raise NotReady("the flooding member has not joined")
         time.sleep(0.1)

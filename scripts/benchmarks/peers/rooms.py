@@ -24,12 +24,16 @@ import zmq
 import interop_environment
 from benchmarks import ROOT
 from benchmarks.envelope import PEERS_PYTHON, TYPE, described
+from benchmarks.peers.cpu import cpu_ms, session
 from benchmarks.peers.tcp import bytes_sent
 from environment import Trouble
 from zerochat.didcomm.did import new_peer4
 
 HERE = Path(__file__).parent
 START_S_MAX, BURST_S_MAX = 180.0, 150.0
+QUIET_S = 0.4
+"""After a burst, until its processor time is read: longer than our members wait for something that their
+acknowledgements could ride on."""
 
 
 class NotHere(Exception):
@@ -45,6 +49,8 @@ class Burst:
     wanted: int
     sent: int | None = None
     """Bytes that the publisher (or the server) has sent meanwhile; None where that cannot be known."""
+    cpu_ms: float | None = None
+    """Processor time of all processes until all is quiet again, ms; None where that cannot be known."""
 
 
 @dataclass(slots=True)
@@ -55,20 +61,25 @@ class Room:
     name: str
     counted: int | None
     """The process that sends everything over TCP; None: there is none."""
+    pids: Sequence[int]
+    """All processes."""
     bursts: int = 0
 
     def burst(self, members: int, batch: int, text_bytes: int, *, sized: bool = False) -> Burst:
         """`sized`: the program has groups of several sizes, and the request names one."""
         self.bursts += 1
         text = f"{self.bursts:0{text_bytes}d}"
-        before = self._sent()
+        before, busy = self._sent(), cpu_ms(self.pids)
         assert self.process.stdin is not None
         self.process.stdin.write(f"{members} {batch} {text}\n" if sized else f"{batch} {text}\n")
         self.process.stdin.flush()
         ms, came = self.line(BURST_S_MAX).split()
         after = self._sent()
         sent = None if before is None or after is None else after - before
-        return Burst(float(ms), int(came), members * batch, sent)
+        time.sleep(QUIET_S)
+        used = cpu_ms(self.pids)
+        spent = None if busy is None or used is None else used - busy
+        return Burst(float(ms), int(came), members * batch, sent, spent)
 
     def line(self, within_s: float) -> str:
         """Its next line. Raises NotHere if there is none."""
@@ -94,12 +105,13 @@ def program(name: str, command: Sequence[str], needs: str = "", counted: int | N
     ) as process:
         assert process.stdin is not None
         try:
-            room = Room(process, name, process.pid if counted == 0 else counted)
+            room = Room(process, name, process.pid if counted == 0 else counted, [process.pid])
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(needs)
                 process.stdin.flush()
             if room.line(START_S_MAX) != "ready":
                 raise NotHere(f"{name} does not get ready")
+            room.pids = [*session(process.pid), *([counted] if counted else [])]
             yield room
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fuzzing.work.kinds import kind
 from fuzzing.work.meters import Meter
 from zerochat.agent.mediator.core import Mediator
+from zerochat.agent.mediator.limits import INVITATION_USES
 from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
@@ -68,7 +69,7 @@ class MediatorMachine:
         path.write_bytes(stored or _stored())
         self.store = Store.open(path, bytes(32))
         self.store._db.pragma("synchronous", "OFF")  # how long the disk takes is not measured
-        policy = Policy("the-invitation", page="https://mediator.example/j")
+        policy = Policy({"the-invitation": INVITATION_USES}, page="https://mediator.example/j")
         random = Random("later" if not stored else "before").randbytes  # no id comes twice
         self.mediator = Mediator(self.store, IDENTITY, policy=policy, uris=(_URI,), random=random)
         self.now, self.meter = NOW, Meter()

@@ -49,6 +49,7 @@ from zerochat.group.wire.messages import (
     TYPING,
     WELCOME,
 )
+from zerochat.limits import LATEST_AUTHORS_MAX
 
 
 def _text(speaker: Speaker, size: int) -> str:
@@ -174,8 +175,8 @@ def _state(speaker: Speaker, dice: Random, where: str = "plain") -> dict[str, An
     view = speaker.ours(where).view.checksum if dice.random() < 0.8 else b64url(speaker.random(16))
     speaker.kept["have"] = speaker.kept.get("have", 0) + 1
     count, upto = dice.choice((3, HAVE_MAX)), speaker.kept["have"] if dice.random() < 0.7 else dice.randrange(2**50)
-    have = [upto] * count
-    return {"view": view, "have": have}
+    latest = [[dice.choice((place, 2**50)), upto] for place in range(dice.choice((0, LATEST_AUTHORS_MAX)))]
+    return {"view": view, "have": [upto] * count, "have_from": dice.choice((0, 1, 2**50)), "latest": latest}
 
 
 KEY = did_key(ed25519_public(b"\7" * 32))

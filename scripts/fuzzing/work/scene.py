@@ -30,6 +30,7 @@ from zerochat.group.membership import Policy
 from zerochat.group.settings import Indicators
 from zerochat.group.state import Agent
 from zerochat.group.state.peers import RateLimit
+from zerochat.limits import RING_KEYS
 from zerochat.sim import Faults, Node, World
 
 VICTIM, ROGUE, OTHER = "n0", "n1", "n2"
@@ -67,7 +68,7 @@ class Scene(Struct, frozen=True):
     """UTC ms."""
     groups: Mapping[str, str]
     """`plain`: a pairwise group; `signed`: one with sender keys and a transparency log that the victim operates and
-    witnesses."""
+    witnesses; `healing`: one whose keys heal; `ring`: one on the ring."""
     invitation: Invitation
     """An invitation of the victim that is open."""
     post: str
@@ -99,6 +100,10 @@ def scene() -> Scene:
         CreateGroup("court", VICTIM, "didcomm/v2", "sender-key", Policy(remove="anyone", quorum=0), "tlog"),
         (ROGUE, OTHER),
     )
+    healing = _found(world, VICTIM, CreateGroup("clinic", VICTIM, "didcomm/v2", "dcgka"), (ROGUE, OTHER))
+    for name in world.nodes:
+        _done(world, name, SendPost(healing, "hello"))
+        world.run(for_ms=1_000)
     for number in range(POSTS):
         size = 40_000 if number % (POSTS // LONG_POSTS) == 0 else 200
         text = b64url(world.rng.randbytes(size * 3 // 4))
@@ -116,11 +121,14 @@ def scene() -> Scene:
     invited = _done(world, VICTIM, CreateInvitation(plain, 86_400, 8)).result
     assert isinstance(invited, InvitationCreated)
     asked = _ask(world)
+    ring = _found(world, VICTIM, CreateGroup("ring", VICTIM, "didcomm/v2", RING_KEYS, path="ring"), (ROGUE, OTHER))
+    _done(world, ROGUE, SendPost(ring, "hello"))
+    world.run(for_ms=30_000)
     agents = [world.nodes[name].agent for name in (VICTIM, ROGUE)]
     post = next(row for row in world.nodes[VICTIM].log if row.group == plain and b'"post"' in row.record)
     assert agents[0].groups[signed].tlogs.by_name and json.loads(post.record)
     listening = replace(agents[0], indicators=Indicators(True, True))
-    groups = {"plain": plain, "signed": signed}
+    groups = {"plain": plain, "signed": signed, "healing": healing, "ring": ring}
     return Scene(listening, agents[1], tuple(world.stored), world.now, groups, invited.invitation, post.id, asked)
 
 

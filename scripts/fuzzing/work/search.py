@@ -16,7 +16,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from fuzzing.work import mediator_kinds, member_kinds, outsider_kinds, tlog_kinds  # noqa: F401  # they fill the table
+from fuzzing.work import (  # noqa: F401  # they fill the table
+    dcgka_kinds,
+    mediator_kinds,
+    member_kinds,
+    outsider_kinds,
+    ring_kinds,
+    tlog_kinds,
+)
 from fuzzing.work.kinds import KINDS, Kind
 from fuzzing.work.machine import BATCH, Machine
 from fuzzing.work.mediator_kinds import MediatorMachine, MediatorSpeaker
