@@ -169,8 +169,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=1.0,
         metavar="TIMES",
-        help="how many slices the searches (-m sim, crash, chaos, fuzz, soak) go through: 30 is thirty times the usual,"
-        " and nothing is then taken for hanging",
+        help="how many slices the searches (-m sim, crash, chaos, fuzz, soak, theft) go through: 30 is thirty times the"
+        " usual, and nothing is then taken for hanging",
     )
 
 

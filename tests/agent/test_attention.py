@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from zerochat.agent.views.attention import BANNED, CLOCKS_DIFFER, DISK_CHECK_S, FREE_BYTES_MIN, STALE_PROFILE, Attention
+from zerochat.agent.views.attention import (
+    BANNED,
+    CLOCKS_DIFFER,
+    DISK_CHECK_S,
+    FREE_BYTES_MIN,
+    STALE_PROFILE,
+    Attention,
+)
 
 Room = namedtuple("Room", "f_bavail f_frsize")
 
@@ -18,7 +25,9 @@ def test_the_most_urgent_comes_first(tmp_path: Path) -> None:
     assert one.sentence(stale=True, banned=True) == STALE_PROFILE
     one.clocks_differ()
     assert one.sentence(stale=True, banned=True) == CLOCKS_DIFFER
+    assert one.sentence(stale=True, banned=True, unsent="Nothing is sent.") == "Nothing is sent."
     one.fault = "The disk is full."
+    assert one.sentence(stale=True, banned=True, unsent="Nothing is sent.") == "The disk is full."
     assert one.sentence(stale=True, banned=True) == "The disk is full."
 
 

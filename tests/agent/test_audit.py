@@ -16,12 +16,16 @@ from msgspec.structs import replace
 
 from tests.support import audited_logs, cli_harness
 from tests.support.audited_logs import checked, found, kept, pages
+from tests.support.dcgka_world import Healing
 from tests.support.marks import others_slow
 from tests.support.parted_world import Parted
 from tests.support.ruled_world import Ruled
 from tests.support.small_world import Small
 from zerochat.agent.archive import log_file as archive
+from zerochat.agent.archive.audit import AuditReport
 from zerochat.agent.views import event_pages
+from zerochat.cli.output import Output
+from zerochat.cli.verbs import audit as audit_verb
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import LocalError
@@ -94,6 +98,20 @@ def test_a_post_is_deniable_until_its_author_signs_something(keys: str) -> None:
     (named,) = [event for event in heard() if event.type == LABEL]
     named.check_signature()
     assert named.author == author and named.pre == posts[1].id and posts[1].pre == posts[0].id
+
+
+def test_posts_that_share_a_signature_are_verified_one_by_one(tmp_path: Path) -> None:
+    world = Healing()
+    world.burst("n0", *(f"post {number}" for number in range(9)))
+    with kept(tmp_path, world, "n1") as journal:
+        about = event_pages.log_summary(journal, world.group("n1"))
+        rows = list(pages(journal, world.group("n1"), about))
+    verdict = checked(about, rows)
+    assert verdict.sound and verdict.posts == 9 and verdict.signed == verdict.events
+    at, following = place(rows, "post 4"), load_event(rows[place(rows, "post 5")].record)
+    spoilt = replace(load_event(rows[at].record), sig=following.sig)
+    broken = [*rows[:at], replace(rows[at], record=spoilt.record), *rows[at + 1 :]]
+    assert found((about, rows), broken) == ["its signature is invalid"]
 
 
 @pytest.mark.parametrize("seed", others_slow([1, 5, 7, 11, 12, 28], 2))
@@ -518,6 +536,7 @@ def test_audit_and_export_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     code, out, err = run("audit friends")
     assert (code, err) == (0, "") and out.rstrip().endswith("valid") and "as stored by the agent" in out
+    assert "; all hash chains verified\n" in out and " verified\n" in out
     verdict = json.loads(run("audit friends --format jsonl")[1])
     assert verdict["sound"] and verdict["events"] == len(log[1]) and verdict["violations"] == []
 
@@ -541,7 +560,7 @@ def test_audit_and_export_on_the_command_line(
 
     path.write_bytes(path.read_bytes().replace(b"n2 says 1", b"n2 says \\u001b"))
     code, out, _ = run("audit --file friends.jsonl")
-    assert code == 7 and "INVALID: 2 errors" in out
+    assert code == 7 and "INVALID: 2 errors" in out and "verified" not in out
     assert "n2 " in out and "its id is not the hash of its record." in out
     assert "\x1b" not in run("history --file friends.jsonl --all")[1]
     path.write_bytes(path.read_bytes()[:-9])
@@ -557,7 +576,7 @@ def test_a_broken_log_ends_with_7(
 ) -> None:
     served.answers["get_log_summary"] = lambda _: replace(log[0], view="another")
     code, out, _ = run("audit friends")
-    assert code == 7 and "INVALID: 1 error" in out and "the state has another" in out
+    assert code == 7 and "INVALID: 1 error\n" in out and "the state has another" in out
 
     def unreadable(_: Any) -> EventPage:
         return EventPage([replace(log[1][0], record=b"\xff")], None)
@@ -565,3 +584,21 @@ def test_a_broken_log_ends_with_7(
     served.answers["get_event_page"] = unreadable
     code, _, err = run(f"export friends --output {tmp_path}/out.jsonl")
     assert code == 7 and "invalid record" in err and not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1, "1 message, 1 membership event"), (2, "2 messages, 2 membership events")]
+)
+def test_an_audit_counts_in_the_right_number(capsys: pytest.CaptureFixture[str], count: int, said: str) -> None:
+    report = AuditReport(
+        group="g", name="n", sound=True, events=2 * count, posts=count, membership=count, authors=1, signed=1,
+        unconfirmed=count, late=0, refuted=0, view="v", violations=[],
+    )  # fmt: skip
+    audit_verb._print_verdict(
+        report,
+        LogSummary(group="g", name="n", me="m", nick="n", view="v", chains=[], events=0),
+        Output("text"),
+        "in a file",
+    )
+    out = capsys.readouterr().out
+    assert f": {said}\n" in out and f"{count} relayed event{'s' * (count > 1)}, not confirmed by" in out

@@ -537,6 +537,14 @@ def test_the_verbs_backup_and_restore(run, tmp_path: Path):
     assert run("--profile", "four", "restore", str(tmp_path / "again"), old=OTHER)[0] == 0
 
 
+@pytest.mark.parametrize("place", ["nowhere", "file"])
+def test_a_backup_into_no_folder_says_so_before_anything_is_asked(run, tmp_path: Path, place: str):
+    (tmp_path / "file").touch()
+    assert run("init", "--name", "alice")[0] == 0
+    code, _, err = run("backup", str(tmp_path / place / "alice.zerochat"), "--passphrase")  # and there is none to type
+    assert code == 1 and f"The folder {tmp_path / place} does not exist. Create it" in err and "disk" not in err
+
+
 def test_restoring_names_groups_that_must_be_resumed(run, tmp_path: Path):
     from zerochat.group.state import Agent
 

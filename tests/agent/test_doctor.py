@@ -334,6 +334,13 @@ def test_status_as_a_health_check(home, fake_agent, tmp_path, fields, code):
         assert done.returncode == expected and json.loads(done.stdout)["pid"] == 4242
 
 
+@pytest.mark.parametrize(("sends", "state"), [("mediator", "ok"), ("nothing", "fail")])
+def test_an_agent_that_sends_through_its_mediators_alone(home, fake_agent, sends, state):
+    fake_agent(path=home.socket, get_status=lambda _: replace(STATUS, hidden=True, sends=sends))
+    found, text, remedy = checked(home, "reach")["reach"]
+    assert found == state and ("Nothing is sent" in text) == (sends == "nothing") == ("route add" in remedy)
+
+
 @pytest.mark.slow
 def test_an_unreachable_address_is_found(home, fake_agent):
     with socket.socket() as free:

@@ -9,7 +9,8 @@ import pytest
 from msgspec import Struct
 
 from tests.support import agents
-from tests.support.agents import until
+from tests.support.agents import DEADLINE_S, until
+from zerochat.agent.api.client import connect
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.api.subscriptions.store import Consumer, DurableNotification, StoredAnswer, SubscriptionRecords
 from zerochat.agent.clock import Clock
@@ -188,6 +189,19 @@ def test_an_erasure_runs_in_slices_and_goes_on_after_a_crash(log: Log, monkeypat
     assert not log.journal.erasures.erase_slice()
 
 
+def test_a_slice_reads_the_rows_that_it_erases_and_no_others(log: Log) -> None:
+    """Its time does not grow with the log."""
+    fill(log)
+    for query, bindings, index in (
+        (erasure._OTHERS, (GROUP, 0, 500, ALICE, 10), "events_in_order (group_id=? AND lamport>? AND lamport<?)"),
+        (erasure._OWN, (GROUP, ALICE, 0, 10), "events_by_chain (group_id=? AND author=? AND position>?)"),
+        (erasure._REFUTED, (GROUP, 500, 10), "events_refuted (group_id=?)"),
+    ):
+        rows: Any = log.journal._db.execute(f"EXPLAIN QUERY PLAN {query}", bindings).fetchall()
+        plan = [row[-1] for row in rows]
+        assert plan == [f"SEARCH events USING INDEX {index}"]
+
+
 def test_a_slice_of_events_of_one_time_goes_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasure, "SLICE_ROWS", 3)
     authors = [did_key(ed25519_public(bytes([number]) * 32)) for number in range(10, 20)]
@@ -323,3 +337,15 @@ def test_a_setting_and_a_choice_apply_at_once(people: Any) -> None:
     with pytest.raises(AgentError, match="evidence"):
         alice.client.set_retention("board", DAY)
     assert {one.name: one.keep for one in alice.client.list_groups()} == {"friends": DAY, "board": 0}
+
+
+def test_other_clients_are_notified_of_a_changed_setting(people):
+    (alice,) = people("alice")
+    group = alice.client.create_group("friends")
+    with connect(alice.places, "other") as other:
+        other.subscribe(types=["view_changed"])
+        alice.client.call("change_setting", name="storage.keep", value="1h")
+        alice.thread.reload()
+        news = other.notifications(DEADLINE_S)
+        assert next(getattr(one.params, "group", "") for one in news if one.method == "view_changed") == group.id
+        assert other.list_groups()[0].keep == HOUR

@@ -155,7 +155,7 @@ def test_proof_file_is_named_and_self_contained(
 
 def test_unsigned_groups_report_no_evidence(people: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (alice,) = people("alice")
-    alice.client.create_group("plain")
+    alice.client.create_group("plain", keys="deniable")
     alice.client.send_message("plain", "hello")
     for words in (("plain",), ("plain", "last")):
         code, out, _ = typed(capsys, alice, monkeypatch, "evidence", *words)
@@ -164,6 +164,30 @@ def test_unsigned_groups_report_no_evidence(people: Any, capsys: Any, monkeypatc
     assert code == 0 and "This group has no transparency log." in out
     code, _, said = typed(capsys, alice, monkeypatch, "new", "court", "--kind", "signed")
     assert code == 0 and "court: Your messages here are signed" in said
+
+
+@pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key", "dcgka"])
+def test_evidence_and_proofs_follow_the_keys_of_the_group(
+    keys: str, people: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a group with keys that heal, or that was upgraded to them, messages are signed: they cannot be denied."""
+    (alice,) = people("alice")
+    alice.client.create_group("friends", keys=keys, remove="anyone", quorum=0)
+    older = alice.client.send_message("friends", "older").id
+    if keys != "dcgka":
+        alice.client.upgrade_group("friends")
+        told = typed(capsys, alice, monkeypatch, "evidence", "friends", older)[1]
+        assert ("older than the upgrade of the keys, and not signed" in told) == (keys == "pairwise-multi")
+        assert ("You have signed it" in told) == (keys == "sender-key")
+        code, out, _ = typed(capsys, alice, monkeypatch, "proof", "friends", older, "--output", "-")
+        assert (code == 0 and bool(out)) == (keys == "sender-key")
+    newer = alice.client.send_message("friends", "newer").id
+    assert "You have signed it" in typed(capsys, alice, monkeypatch, "evidence", "friends", newer)[1]
+    told = typed(capsys, alice, monkeypatch, "evidence", "friends")[1]
+    assert proofs.SIGNED_EVENTS in told and "not signed: recipients" not in told
+    for words in (("last",), ("--history",)):
+        code, _, told = typed(capsys, alice, monkeypatch, "proof", "friends", *words, "--output", "-")
+        assert code == 1 and "carries its author's signature" in told and " export friends`" in told
 
 
 @pytest.mark.slow

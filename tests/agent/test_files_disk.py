@@ -217,6 +217,24 @@ def test_a_file_changed_after_hashing_is_not_imported(blobs):
         assert list(blobs.path(GROUP, FILE.id).parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["", ".part"])
+@pytest.mark.parametrize("all_of_group", [False, True])
+def test_a_deleted_file_is_overwritten(blobs, kind, all_of_group):
+    if kind:
+        blobs.store(GROUP, FILE.id, 0, PARTS[:2])
+    else:
+        assert blobs.import_file(GROUP, FILE.id, FILE.size, LEAVES, iter(PARTS))
+    path = blobs.path(GROUP, FILE.id, kind)
+    size = path.stat().st_size
+    with path.open("rb") as kept:  # its blocks, as one who reads the disk sees them
+        if all_of_group:
+            blobs.forget(GROUP)
+        else:
+            blobs.drop(GROUP, FILE.id)
+        assert not path.exists() and kept.read() == bytes(size)
+    assert size > 2 * PART_BYTES
+
+
 def test_unfinished_files_are_deleted_at_the_next_start(blobs):
     blobs.store(GROUP, FILE.id, 0, PARTS[:2])
     fresh = blobs.path(GROUP, FILE.id, ".new")

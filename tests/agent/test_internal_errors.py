@@ -14,6 +14,7 @@ from zerochat.agent.disputes.monitor import DisputeMonitor
 from zerochat.agent.loop import AgentLoop
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.transport import Transport
+from zerochat.agent.service.hook_feed import HookFeed
 from zerochat.agent.storage.journal import Journal
 from zerochat.group.effects import Publish, StoreEvent
 
@@ -57,7 +58,7 @@ GATHERING = [
     (RequestHandlers, "take_file_posts"),
     (WebAdapter, "take"),
     (AgentLoop, "_watch_clients"),
-    (AgentLoop, "_run_hooks"),
+    (HookFeed, "run"),
 ]
 SENDING = [(RequestHandlers, "notify"), (DisputeMonitor, "observe"), (RequestHandlers, "committed")]
 

@@ -86,8 +86,8 @@ class Witness:
         assert group.seq == tops[group.me], f"{machine.name}'s state and its own words do not fit together"
         for author, upto in self._must[group.me].items():
             assert tops[author] >= upto, f"{machine.name} lacks what it has told others that it has, or has told them"
-        for did, peer in group.links.peers.items():
-            for author, upto in peer.acks.upto.items():
+        for did in group.links.peers:
+            for author, upto in group.links.acks_of(did).items():
                 self._claim(did, author, upto)
         return state
 

@@ -60,6 +60,8 @@ VERBS: dict[str, set[str]] = {
     "requests": {"list_join_requests"},
     "resume": {"resume_group"},
     "role": {"set_role"},
+    "upgrade": {"upgrade_group"},
+    "rekey": {"rekey_group"},
     "transfer": {"set_role"},
     "mentions": {"search_messages"},
     "read": {"mark_read"},

@@ -106,7 +106,7 @@ def test_a_hung_agent_thread_is_detected():
     said: list[str] = []
     looks: list[float] = []
     signals: Any = Signals()
-    signals.changed = SimpleNamespace(wait=looks.append, clear=lambda: None)
+    signals.wait = looks.append
     thread: Any = SimpleNamespace(reloaded=[], is_alive=lambda: len(looks) % 5 != 4)
     herald: Any = SimpleNamespace(watchdog_s=0.001, alive=lambda: said.append("alive"))
     for beat, heard in ((time.monotonic() - 10, False), (time.monotonic() + 10, True)):
@@ -114,6 +114,31 @@ def test_a_hung_agent_thread_is_detected():
         looks.append(0.0)
         _serve(signals, thread, herald)
         assert bool(said) is heard
+
+
+def test_a_signal_may_interrupt_the_wait_at_any_step():
+    """A handler runs between two steps of the code that it interrupts: it must need no lock that this code holds."""
+    from zerochat.cli.verbs.agent import Signals
+
+    signals, steps = Signals(), []
+
+    def interrupt(frame, event, argument):
+        sys.settrace(None)
+        signals.hang_up(signal.SIGHUP, None)
+        sys.settrace(interrupt)
+        steps.append(event)
+        return interrupt
+
+    def main():
+        sys.settrace(interrupt)
+        signals.wait(0.001)
+        sys.settrace(None)
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert signals.reloads == len(steps) > 2
 
 
 def test_service_notifications_stay_out_of_child_environments(tmp_path):
@@ -207,11 +232,15 @@ def test_a_lost_terminal_ends_it_and_a_plain_sighup_reloads(one):
         while text not in shown:
             shown += os.read(main, 4096)
 
-    shows(b"ready profile=alice")
-    process.send_signal(signal.SIGHUP)
-    shows(b"No setting has changed.")
-    os.close(main)
-    assert process.wait(30) == 0
+    with process:
+        try:
+            shows(b"ready profile=alice")
+            process.send_signal(signal.SIGHUP)
+            shows(b"No setting has changed.")
+            os.close(main)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
     assert "stopping, within" in one.places.log.read_text()
 
 
@@ -271,6 +300,11 @@ def test_each_setting_is_either_taken_over_or_waits():
     found = differences(Settings(), Settings(listen="127.0.0.1", on_message=("x",), total_max=7))
     assert (found.applied, found.at_restart) == (("hooks.on_message", "files.total_max"), ("network.listen",))
     assert differences(Settings(), Settings()).sentences() == ["No setting has changed."]
+    for value in (True, False, "always"):
+        found = differences(Settings(hidden=not value), Settings(hidden=value))
+        names = (found.applied, found.at_restart)
+        assert names == ((("network.hidden",), ()) if value == "always" else ((), ("network.hidden",)))
+    assert differences(Settings(hidden="always"), Settings()).at_restart == ("network.hidden",)
 
 
 @pytest.mark.slow

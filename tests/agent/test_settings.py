@@ -141,6 +141,17 @@ def test_a_key_is_not_kept_for_longer_than_it_may_be(home, text, word):
         load_settings(home, {})
 
 
+def test_hidden_takes_one_word_besides_true_and_false(home):
+    for written_value, value in (("true", True), ("false", False), ('"always"', "always")):
+        given_file(home, f"[network]\nhidden = {written_value}")
+        assert load_settings(home, {}).hidden is value or load_settings(home, {}).hidden == value == "always"
+    assert typed("network.hidden", "always") == "always" and typed("network.hidden", "on") is True
+    assert load_settings(home, {"ZEROCHAT_NETWORK__HIDDEN": "always"}).hidden == "always"
+    given_file(home, '[network]\nhidden = "allways"')
+    with pytest.raises(BadSettings, match='it must be true, false or "always"'):
+        load_settings(home, {})
+
+
 def test_key_rotation_settings_are_applied_at_once(home):
     assert core_rules(load_settings(home, {}))[2] == KeyRotation() == KeyRotation(256, 7, 1)
     given_file(home, "[signing]\nkey_messages = 50\nkey_days = 90\nkey_removals = 16")

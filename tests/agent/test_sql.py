@@ -28,6 +28,7 @@ STATEMENT = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|REPLACE|WITH)\s")
 CLAUSE = re.compile(r"\s*(?:FROM|WHERE|AND|ORDER BY|RETURNING) ")
 LOCALS: dict[str, dict[str, Any]] = {
     "agent/mediator/store.py": {"table": ("messages", "delayed"), "where": ("", " AND target <> ''")},
+    "agent/mediator/tables.py": {"table": ("messages", "delayed")},
     "agent/storage/disputes.py": {"table": "_TABLES", "where": ("WHERE group_id = ?",)},
     "agent/storage/erasure.py": {"table": ("keys", "receipts")},
     "agent/storage/journal.py": {"table": ("events", "receipts")},

@@ -217,7 +217,7 @@ def test_records_match_the_events(people):
     alice, bob = people("alice", "bob")
     record(alice, bob)
     begun = time.time_ns() // 1000
-    meet(alice, bob)
+    meet(alice, bob, keys="pairwise-multi")
     texts = ["short", "longer, with an umlaut: ü", "x" * 3000]
     ids = [alice.client.send_message("friends", text).id for text in texts]
     assert alice.client.wait_for_delivery("friends", ids[-1]).complete

@@ -350,8 +350,9 @@ def test_mediator_mail_is_recorded_as_mediator_path(behind: list[Any]):
     }
     size = {name: len(text) for name, text in texts.items()}
     assert ways["bob"][size["alice"]] == "mediator" == ways["alice"][size["bob"]]
-    assert ways["carol"] == {size["alice"]: "direct", size["bob"]: "direct"}
-    assert ways["alice"][size["carol"]] == "direct" == ways["bob"][size["carol"]]
+    linked = {"direct", "retransmission"}  # the first copy may come before the queue is subscribed
+    assert set(ways["carol"].values()) <= linked and ways["carol"].keys() == {size["alice"], size["bob"]}
+    assert {ways["alice"][size["carol"]], ways["bob"][size["carol"]]} <= linked
     sent = {person.name: {row.path for row in of(person, Send)} for person in behind}
     assert sent == {"alice": {"mixed"}, "bob": {"mixed"}, "carol": {"direct"}}
     for person, expected in zip(behind, ({"direct", "mediator"}, {"direct", "mediator"}, {"direct"}), strict=True):

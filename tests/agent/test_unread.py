@@ -13,9 +13,9 @@ from tests.support.log_follower import Follower
 from zerochat.agent.storage.tables import UNREAD_ROWS
 from zerochat.agent.views import unread as unread_view
 from zerochat.agent.views.unread import UnreadMessages
-from zerochat.group.effects import DeleteLog, RefuteEvents
+from zerochat.group.effects import DeleteLog, EraseContent, RefuteEvents
 from zerochat.group.messages.bodies import Delete, Edit, Post, React
-from zerochat.group.notifications import IgnoredChanged
+from zerochat.group.notifications import ContentExpired, IgnoredChanged
 from zerochat.rpc import ReadState
 
 people = agents.people
@@ -93,6 +93,24 @@ def test_an_ignored_member_is_neither_counted_nor_found(one: Follower) -> None:
     assert info(one) == (1, 0)
     ignore()
     assert info(one) == (3, 2) and len(one.call("search_messages", query="marmalade").hits) == 2
+
+
+def test_expired_messages_do_not_count_even_before_they_are_erased(one: Follower) -> None:
+    me, first = one.n[0], one.say(1, Post("first"))
+    old, lasting = one.say(1, Post("@me old", mentions=(me,))), one.say(2, Post("new"))
+    one.keep(first, old, lasting)
+    assert info(one) == (3, 1)
+    retention = replace(one.group.retention, erased_before=lasting.lamport)
+    one.group = one.agent.groups[one.group.id] = replace(one.group, retention=retention)
+    one.handlers.notify([ContentExpired(one.group.id)], one.agent)
+    (state,) = [item for method, item in one.told() if method == "read_changed"]
+    assert (state.unread, state.mentions, state.first_unread) == (1, 0, place(lasting))
+    one.keep(one.say(1, Edit(old.id, "@me again", (me,))))
+    assert info(one) == (1, 0) == (afresh(one).unread, afresh(one).mentions), "an edit does not bring it back"
+    one.journal.commit(one.agent, [EraseContent(one.group.id, lasting.lamport, lasting.lamport, me, 0)])
+    while one.journal.erasures.erase_slice():
+        pass
+    assert info(one) == (1, 0) == (afresh(one).unread, afresh(one).mentions)
 
 
 def test_an_edit_of_a_read_message_is_a_mention(one: Follower) -> None:

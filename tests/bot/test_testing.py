@@ -191,7 +191,7 @@ def test_files_arrive_whole(tmp_path):
     large.write_bytes(bytes(range(256)) * 4100)  # it is not fetched before it is wanted
 
     async def scenario():
-        async with Group(2, bots=[bot], loss=0.1, seed=3) as group:
+        async with Group(2, bots=[bot], loss=0.1, seed=1) as group:
             await group.send("alice", "look", files=[small, large])
             await group.advance("1s")
             await group.kill("keeper")

@@ -11,11 +11,17 @@ from zerochat.cli.parser import grammar, parse
 
 REFUSED = [
     *((verb, one, other) for verb, pairs in NOT_TOGETHER.items() for one, other in pairs),
-    *((verb, one, "") for verb, pairs in ONLY_WITH.items() for one, _ in pairs),
+    *((verb, one, "") for verb, pairs in ONLY_WITH.items() for one, *_ in pairs),
 ]
-NEEDED = [(verb, one, other) for verb, pairs in ONLY_WITH.items() for one, other in pairs]
-VALUES = {"--expires": "2h", "--history": "all", "--after": "today", "--noise": "0.5"}
-"""By flag, where a number is no valid value."""
+NEEDED = [(verb, one, other) for verb, pairs in ONLY_WITH.items() for one, *others in pairs for other in others]
+VALUES = {
+    "--expires": "2h",
+    "--history": "all",
+    "--after": "today",
+    "--members": "40",
+    **dict.fromkeys(("--noise", "--loss", "--dead"), "0.5"),
+}
+"""By flag, where 3 is no valid value."""
 ALSO = {"proof": ("MSG",)}
 """By verb: what its parser requires beside its positional arguments."""
 

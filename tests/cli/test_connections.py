@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support import cli_harness
 from tests.support.cli_harness import (
     ARCHIVE,
     KEY,
     RELAY,
+    STATUS,
     of,
 )
 from zerochat.rpc import (
@@ -70,8 +72,6 @@ def with_news(served: Callable[[], Any], answer: Any, *news: tuple[str, Any]) ->
 @pytest.fixture
 def curious(agent, monkeypatch) -> Any:
     """An agent whose peers answer at once, and twice: what answers another question is not taken for an answer."""
-    from msgspec.structs import replace
-
     monkeypatch.setattr("zerochat.cli.verbs.ping.PAUSE_S", 0.0)
     served = agent(rotate_did=lambda _: NoParams(), list_connections=lambda _: [ARCHIVE])
     strange = [("pong", replace(PONG, thread="U", rtt_ms=9_999)), ("features", FeaturesNotification("U", "bob", []))]
@@ -187,8 +187,6 @@ def connecting(served: Any, *states: Any) -> None:
     ],
 )
 def test_connecting_waits_until_it_is_settled(run, agent, monkeypatch, verb, states, code, said) -> None:
-    from msgspec.structs import replace
-
     monkeypatch.setattr("zerochat.cli.verbs.connections.POLL_S", 0.01)
     served = agent()
     connecting(served, *(state and replace(ARCHIVE, **state) if state != {} else ARCHIVE for state in states))
@@ -288,6 +286,19 @@ def test_sending_a_message_and_disconnecting(run, agent) -> None:
     assert run("route remove relay") == (0, "", "Removed the mediator relay.\n")
     whom = [params.peer for params in of(served, "close_connection")]
     assert whom == ["CONNECTION", "CONNECTION", "RELAYID", "RELAYID"]
+
+
+def test_removing_the_last_mediator_of_a_hidden_agent_is_warned_of(run, agent) -> None:
+    hidden = replace(STATUS, hidden=True, sends="nothing")
+    served = agent(
+        close_connection=lambda _: NoParams(), list_connections=lambda _: [RELAY], get_status=lambda _: hidden
+    )
+    code, _, err = run("route remove relay")
+    assert code == 0
+    assert err.startswith("Removed the mediator relay. Nothing can leave until there is a route")
+    assert "`zerochat route add LINK`" in err and "notified" not in err
+    served.answers["get_status"] = lambda _: replace(hidden, mediators=[RELAY])
+    assert run("route remove relay")[2] == "Removed the mediator relay; the members of your groups are notified.\n"
 
 
 def test_messages_of_a_connection_are_listed(run, agent) -> None:

@@ -139,6 +139,33 @@ def test_a_short_link_is_fetched_first_and_through_the_proxy(run, agent, home, m
     assert run([*verb.split(), "-"], stdin=b"https://x/?_oob=e30")[2].count("Resolving") == 0
 
 
+def test_a_short_link_is_not_fetched_where_its_server_would_see_the_address(run, agent, home, monkeypatch) -> None:
+    from concurrent.futures import Future
+
+    from msgspec.structs import replace
+
+    asked: list[str] = []
+
+    def fetch(uri: str, **options: Any) -> "Future[str]":
+        asked.append(uri)
+        future: Future[str] = Future()
+        future.set_result("https://x/?_oob=e30")
+        return future
+
+    monkeypatch.setattr("zerochat.agent.invitations.resolving.fetch_invitation", fetch)
+    config = profile_paths(None, os.environ).config
+    config.parent.mkdir(parents=True)
+    config.write_text('[network]\nhidden = "always"\n')
+    served = agent(list_connections=lambda _: [])
+    served.answers["open_connection"] = lambda params: replace(ARCHIVE, mediator="granted")
+    for verb in ("join", "connect"):
+        code, _, err = run(f"{verb} -", stdin=b"http://x.example/?_oobid=1\n")
+        assert code == 1 and "would see the address of this machine" in err
+    assert asked == [] and not of(served, "open_connection")
+    assert run("route add -", stdin=b"http://relay.example/?_oobid=1\n")[0] == 0
+    assert asked == ["http://relay.example/?_oobid=1"], "of one's own mediator"
+
+
 def test_a_short_link_that_leads_nowhere(run, agent) -> None:
     served = agent()
     code, out, err = run("join -", stdin=b"http://127.0.0.1:1/?_oobid=1")

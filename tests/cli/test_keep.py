@@ -47,11 +47,18 @@ RULED = replace(HIKERS, policy=PolicyInfo(keep=30 * DAY), keep=30 * DAY)
             ),
         ),
         (
+            replace(RULED, keep_choice=30 * DAY, keep_setting=30 * DAY),
+            (
+                "group's rule 30 days (counts), choice here 30 days (the same), setting storage.keep 30 days (the"
+                f" same). {keep_rules.COPIES}"
+            ),
+        ),
+        (
             replace(HIKERS, accountability="tlog", keep_setting=DAY),
             "Messages here do not disappear. The group has a transparency log, and keeps its messages as evidence.",
         ),
     ],
-    ids=["none", "rule", "choice without effect", "choice", "setting", "tlog"],
+    ids=["none", "rule", "choice without effect", "choice", "setting", "equal", "tlog"],
 )
 def test_the_rule_that_counts_is_shown(agent, run, info, said):
     agent(list_groups=lambda _: [info])
@@ -85,3 +92,17 @@ def test_info_shows_which_time_counts(agent, run):
     assert line.split(maxsplit=2)[2] == (
         "30 days: group's rule 30 days (counts), choice here 60 days (no effect), setting storage.keep none"
     )
+
+
+@pytest.mark.parametrize(
+    "info", [replace(HIKERS, keep=DAY, keep_setting=DAY), replace(HIKERS, keep=DAY, keep_choice=DAY)]
+)
+def test_info_does_not_contradict_the_time_that_counts_here(agent, run, info):
+    agent(list_groups=lambda _: [info], list_members=lambda _: [])
+    lines = dict(line.split("  ", 1) for line in run(["info", "hikers"])[1].splitlines() if "  " in line)
+    assert lines["kept here"].strip().startswith("1 day: ") and "the group has no rule" in lines["retention"]
+
+
+def test_info_of_a_group_that_keeps_all_says_so(agent, run):
+    agent(list_groups=lambda _: [HIKERS], list_members=lambda _: [])
+    assert "messages do not disappear" in run(["info", "hikers"])[1]

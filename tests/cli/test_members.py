@@ -13,10 +13,10 @@ from tests.support.cli_harness import ALICE, BOB, CAROL, HIKERS, event, follow, 
 from tests.support.cli_members import CREW, DAVE, PEOPLE, WORDS, until
 from zerochat.agent.views.members import NotTheWords
 from zerochat.errors import GroupExists
-from zerochat.group.key_modes import MODES
+from zerochat.group.key_modes import MODES, OFFERED
 from zerochat.group.lookup import UnknownPeer
 from zerochat.limits import MEMBERS_MAX
-from zerochat.presentation import group_rules, keep_rules
+from zerochat.presentation import group_kinds, group_rules, keep_rules
 from zerochat.rpc import (
     CONTRADICTION,
     AnnouncedCommand,
@@ -44,12 +44,19 @@ from zerochat.rpc import (
     VoteInfo,
     WarningNotification,
 )
-from zerochat.tui.dialogs.create import KEYS as CHOSEN
-from zerochat.tui.dialogs.create import KEYS_ABOUT
-from zerochat.tui.panels.bars import KEYS
 
 agent, alone, home, run = cli_harness.agent, cli_harness.alone, cli_harness.home, cli_harness.run
 crew, two = cli_members.crew, cli_members.two
+
+
+def test_a_member_without_a_mediator_is_explained_to_a_hidden_profile(run, agent) -> None:
+    alone = MemberInfo(did=BOB, nick="bob\x1b", connection="unreachable", joined_at="x", no_mediator=True)
+    agent(list_members=lambda _: [alone, replace(alone, did=CAROL, nick="carol", no_mediator=False)])
+    code, out, err = run("members hikers")
+    assert code == 0 and out.count("unreachable") == 2
+    assert err == (
+        "Unreachable: bob␛; no mediator, and this profile never connects directly (network.hidden = always).\n"
+    )
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------
@@ -69,6 +76,9 @@ def test_the_rules_of_a_group_in_plain_words(run, crew) -> None:
         "member lists": "conflicting member lists cause a warning for new members",
         "history": "new members receive all earlier messages that a member still has",
         "retention": "messages do not disappear",
+        "kind": "classic-multi",
+        "gives": group_kinds.BY_NAME["classic-multi"].gives,
+        "gives up": group_kinds.BY_NAME["classic-multi"].gives_up,
         "keys": "pairwise-multi: pairwise keys; one envelope per member",
         "path": "mesh: every member connects to every other",
         "accountability": "acks: you see who has received your messages",
@@ -143,8 +153,8 @@ def test_a_kind_of_group_is_a_key_mode(run, crew) -> None:
     code, _, err = run("new g --kind signed --keys pairwise-multi")
     assert code == 2 and "has the keys `sender-key`, not `pairwise-multi`" in err
     assert len(of(crew, "create_group")) == 4, "what is refused is not asked for"
-    assert tuple(MODES) == group_rules.KEYS and {keys for keys, _ in group_rules.KINDS.values()} == set(MODES)
-    assert {keys for keys, mode in MODES.items() if mode.signs} == set(group_rules.SIGNING_KEYS)
+    assert set(group_kinds.KEYS) == set(OFFERED)
+    assert {keys for keys, mode in MODES.items() if mode.signs or mode.signs_events} == set(group_kinds.SIGNING_KEYS)
 
 
 @pytest.mark.parametrize(("keys", "said"), [("pairwise-multi", "not signed"), ("sender-key", "you can never deny it")])
@@ -152,9 +162,27 @@ def test_the_keys_of_a_group_are_described_correctly(run, agent, keys, said) -> 
     info = replace(HIKERS, keys=keys)
     agent(list_groups=lambda _: [info], list_members=lambda _: [])
     shown = run("info hikers")[1]
-    assert said in shown and f"{keys}: {group_rules.keys_of(info)}" in shown
-    assert ("with signatures" in shown) == (keys in group_rules.SIGNING_KEYS)
-    assert keys in KEYS and KEYS_ABOUT.keys() == CHOSEN.keys() == {*group_rules.KEYS, "accountable"}
+    assert said in shown and f"{keys}: {group_kinds.meanings(info)[0]}" in shown
+    assert ("with signatures" in shown) == (keys == "sender-key")
+
+
+@pytest.mark.parametrize("kind", group_kinds.KINDS, ids=lambda kind: kind.name)
+def test_a_group_says_what_its_kind_gives_and_gives_up(run, agent, kind) -> None:
+    assert "`" not in kind.sentences, "they are shown without the table of kinds"
+    info = replace(HIKERS, keys=kind.keys, accountability=kind.accountability)
+    agent(list_groups=lambda _: [info], list_members=lambda _: [])
+    shown = run("info hikers")[1]
+    assert all(f" {text}\n" in shown for text in (kind.name, kind.gives, kind.gives_up))
+    assert all(meaning in shown for meaning in group_kinds.meanings(info))
+    assert "unknown" not in shown and kind.sentences in " ".join(run("new --help")[1].split())
+
+
+def test_a_group_of_an_unknown_kind_is_shown_without_its_sentences(run, agent) -> None:
+    info = replace(HIKERS, keys="telepathy")
+    agent(list_groups=lambda _: [info], list_members=lambda _: [])
+    shown = run("info hikers")[1]
+    assert "telepathy: unknown to this version" in shown and "\nkind" not in shown
+    assert group_kinds.short_texts(info)[0] == "telepathy"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,11 @@ def test_a_name_in_two_groups_needs_the_group(met):
     code, _, err = met("alice", "msg bob hello")
     assert code != 0 and "More than one member or connection is called bob. Use GROUP/NAME" in err
     assert "Queued: waiting for bob" in met("alice", "msg walkers/bob hello")[2]
+    until(lambda: "invites you" in met("bob", "msg")[1], "the invitation")
+    assert "hikers/alice does not invite you" in met("bob", "msg hikers/alice --accept")[2]
+    assert "does not invite you" in met("bob", "msg walkers/alice --accept --group hikers")[2]
+    code, _, err = met("bob", "msg walkers/ALICE --accept")
+    assert code == 0 and "Accepted" in err, "the same name answers the invitation"
 
 
 def test_declining_is_not_reported(met):

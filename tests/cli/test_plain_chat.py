@@ -3,14 +3,19 @@
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from tests.support.cli_harness import HIKERS
 from tests.support.machines import GROUP, machines, meet, until
 from tests.support.terminals import terminal
 from zerochat.agent.api.client import connect
 from zerochat.cli.plain_chat import commands
 from zerochat.cli.plain_chat.printer import short
+from zerochat.rpc import PrivateInfo
 from zerochat.slash_commands import COMMANDS, Command, parse
 
 ESCAPE = re.compile("\x1b")
@@ -381,6 +386,23 @@ def test_no_screen_is_loaded(friends):
 )
 def test_a_message_is_meant_as_verbs_mean_it(rest, meant):
     assert commands._last(rest) == meant
+
+
+def test_keep_shows_the_setting_of_now(capsys):
+    """Another client of the profile may have changed it since the groups were loaded."""
+    chat: Any = SimpleNamespace(group=HIKERS.id, groups={HIKERS.id: HIKERS})
+    chat.refresh = lambda: chat.groups.update({HIKERS.id: replace(HIKERS, keep=3_600_000, keep_setting=3_600_000)})
+    commands._keep(chat, "")
+    assert "setting storage.keep 1 hour (counts)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_member_that_is_waited_for_keeps_its_name(capsys):
+    other = PrivateInfo(group="g1", did="d", nick="Bob·x7Rq", state="waiting", expires_at="x", sent_at="y")
+    info = SimpleNamespace(id="g2", private=other)
+    client = SimpleNamespace(list_members=lambda _: [], open_conversation=lambda name, group: info)
+    chat: Any = SimpleNamespace(client=client, group="g2", groups={}, refresh=lambda: None)
+    commands._msg(chat, "Bob·x7Rq")
+    assert "Waiting for Bob·x7Rq to accept." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -40,7 +40,15 @@ agent, alone, home, run, usual = (
 
 
 @pytest.mark.parametrize(
-    "wrong", ["--listen junk", "--listen 127.0.0.1:1:2", "--public-uri ftp://x", "--behind junk", "--mix-with junk"]
+    "wrong",
+    [
+        "--listen junk",
+        "--listen 127.0.0.1:1:2",
+        "--public-uri ftp://x",
+        "--behind junk",
+        "--mix-with junk",
+        "--new-invitation --further-invitation",
+    ],
 )
 def test_a_mediator_checks_its_arguments_before_it_creates_a_profile(run, home, wrong) -> None:
     code, out, err = run(f"mediator {wrong}")

@@ -44,7 +44,7 @@ SLOW = DeliveryReport("GROUPID", "EVENTID", 0, 2, False, [replace(BOB_REFUSES, s
     ("line", "report", "code", "narration"),
     [
         ("--wait all", ALL, 0, ""),
-        ("--wait all", HALF, 5, "The other members receive it"),
+        ("--wait all", HALF, 5, "It is sent again when"),
         ("--wait all", REFUSED, 5, "Your daily quota at bob is used up"),
         ("--wait all", SLOW, 5, "It is sent again until"),
         ("--wait 3", ALL, 5, "only 2 other members"),
@@ -57,7 +57,7 @@ def test_waiting_for_acknowledgements(run, agent, line, report, code, narration)
     assert ended == code
     assert f"delivered to {report.delivered} of 2" in out or json.loads(out)["delivered"] == report.delivered
     assert narration in err
-    assert ("when they connect" in err) == (report is HALF and code == 5)
+    assert ("when the other members can be reached" in err) == (report is HALF and code == 5)
     assert ("over your daily quota there" in out) == (report is REFUSED)
 
 
@@ -89,6 +89,32 @@ def test_sending_without_connected_members_is_explained(run, agent) -> None:
         code, out, err = run(f"send hikers -m x --wait {wanted}")
         assert (code, out) == (ended, "delivered to 0 of 0\n")
         assert "only member" in err and err.count("\n") == 1
+
+
+def test_sending_without_a_route_says_what_to_do(run, agent) -> None:
+    apart = replace(HIKERS, connected=0)
+    status = replace(STATUS, hidden=True, sends="nothing")
+    served = agent(
+        send_message=lambda _: SENT,
+        list_groups=lambda _: [apart],
+        get_status=lambda _: status,
+        wait_for_delivery=lambda _: DeliveryReport("GROUPID", "EVENTID", 0, 2, False, SLOW.members),
+    )
+    for line, ended in (("send hikers -m x", 3), ("send hikers -m x --wait all", 5)):
+        code, out, err = run(line)
+        assert (code, out.splitlines()[-1]) == (ended, "EVENTID" if ended == 3 else "delivered to 0 of 2")
+        assert "Nothing can leave until there is a route" in err and "`zerochat route add LINK`" in err
+    served.answers["get_status"] = lambda _: replace(status, mediators=[RELAY])
+    code, _, err = run("send hikers -m x")
+    assert code == 3 and "none of them can be reached and sends for it" in err
+
+
+def test_a_temporary_agent_without_a_route_says_what_to_do(run, alone) -> None:
+    alone["wait_for_delivery"] = lambda _: DeliveryReport("GROUPID", "EVENTID", 0, 2, False, [])
+    alone["get_status"] = lambda _: replace(STATUS, hidden=True, sends="nothing")
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (3, "EVENTID\n")
+    assert "Nothing can leave until there is a route" in err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +165,7 @@ def test_refusals_are_sentences(run, agent) -> None:
 def test_how_an_agent_is_reached(run, agent) -> None:
     relay = replace(RELAY, mediator="granted", reachable=True)
     hidden = replace(STATUS, hidden=True, web=["https://chat.example"], mediators=[relay, RELAY])
-    agent(get_status=lambda _: hidden)
+    served = agent(get_status=lambda _: hidden)
     lines = run("status")[1].splitlines()
     assert lines[2].startswith("hidden    this agent only dials")
     assert lines[3:6] == [
@@ -147,6 +173,8 @@ def test_how_an_agent_is_reached(run, agent) -> None:
         "mediator  relay: active",
         "mediator  relay: no answer yet",
     ]
+    served.answers["get_status"] = lambda _: replace(hidden, sends="mediator")
+    assert run("status")[1].splitlines()[2].startswith("hidden    this agent connects to its own mediators only")
 
 
 def test_notices_are_wrapped_for_a_terminal(run, monkeypatch) -> None:

@@ -2,6 +2,8 @@
 
 from itertools import islice
 
+import pytest
+
 from tests.support.hostile_world import Hostile
 from zerochat.group.inputs import SendPost
 from zerochat.group.links import rate_limits
@@ -11,6 +13,12 @@ from zerochat.group.wire.messages import SYNC
 from zerochat.sim.floods import LABELS_EACH, Flooder, membership
 
 LABELS = 3 * LABELS_EACH
+
+
+@pytest.fixture(autouse=True)
+def large_share(monkeypatch):
+    """A member may bring all of these events at once."""
+    monkeypatch.setattr(rate_limits, "BRANCH_EVENTS_MAX", 3 * LABELS)
 
 
 def rename(world, only_to):

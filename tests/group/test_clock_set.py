@@ -7,6 +7,7 @@ from tests.support.small_world import Small
 from zerochat.agent import clock
 from zerochat.agent.clock import Clock
 from zerochat.agent.views.attention import Attention
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group import clock_changes
 from zerochat.group.clock_changes import NEGLIGIBLE_MS
 from zerochat.group.event_log import lamport
@@ -14,10 +15,13 @@ from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.files import download
 from zerochat.group.files.descriptor import File
 from zerochat.group.inputs import LeaveGroup, SendPost, StepContext
+from zerochat.group.links import peers
+from zerochat.group.links.mediator_mail import reach_of_member
 from zerochat.group.state import Download, FileEntry, PullRequest, ReinstatedPosts
 from zerochat.group.state.sync import MissingRange
 from zerochat.group.sync import acknowledgements, pull_requests
 from zerochat.group.transaction import Transaction
+from zerochat.group.wire.messages import ReachBody
 from zerochat.sim import SIMULATED_PACKERS, Faults, play_episode
 from zerochat.sim.episode import CLOCK, JOIN, Action
 from zerochat.sim.fault_schedule import FaultyWorld, crash_point
@@ -117,6 +121,35 @@ def test_a_leaving_member_confirms_no_wrong_clock(world):
     assert world.nodes["n1"].agent.clock_offset_ms == YEAR_MS
     world.run(for_ms=5_000)
     assert world.nodes["n0"].agent.clock_offset_ms == YEAR_MS
+
+
+@pytest.mark.parametrize(
+    ("at", "known", "older"),
+    [(0, 1, True), (1, 1, False), (2, 1, False), (0, YEAR_MS, False), (YEAR_MS, YEAR_MS + 1, True)],
+)
+def test_states_after_the_correction_of_a_clock_count(at, known, older):
+    assert lamport.is_older(at, known, now=1) == older
+
+
+def test_a_member_that_was_ahead_is_reached_where_it_moves(world):
+    group, member, said = world.group("n0"), world.group("n1").me, world.now
+    before = reach_of_member(group, member)
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    for port, at in ((7001, said + YEAR_MS), (7002, said), (7003, said - 1), (7004, said + 1)):
+        pair, queue = Endpoint("10.0.0.9", port), Endpoint("10.0.0.9", port + 100)
+        peers.update_reach(tx, group.id, member, ReachBody(pair.tcp, queue.tcp, at))
+        moved = reach_of_member(tx.group(group.id), member)
+        assert moved != before and (moved.pair == pair) == (port != 7003)
+
+
+def test_a_member_that_was_ahead_gets_what_its_older_copy_has_lost(world):
+    group, member = world.group("n0"), world.group("n1").me
+    tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    tx.update_acks(group.id, member, written_at=world.now + YEAR_MS)
+    for after in (1, 1 + acknowledgements.REGRESSION_MS):
+        tx.context = replace(tx.context, now=world.now + after)
+        acknowledgements.record_regression(tx, group.id, member, group.view.checksum, 0, tx.now)
+    assert tx.group(group.id).links.acked(member, group.me) == 0 < group.links.acked(member, group.me)
 
 
 def test_a_minute_of_difference_is_tolerated(world):

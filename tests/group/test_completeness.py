@@ -71,13 +71,9 @@ def test_reported_events_that_are_not_here_are_missing(world):
     group, author = world.group("n1"), world.group("n2").me
     teller = world.group("n0").me
     here = group.chain(author)
-    told = replace(
-        group.links.peers[teller],
-        acks=replace(
-            group.links.peers[teller].acks, upto={**group.links.peers[teller].acks.upto, author: here.seq + 3}
-        ),
-    )
-    behind = replace(group, links=replace(group.links, peers={**group.links.peers, teller: told}))
+    links = group.links.with_acks(teller, {**group.links.acks_of(teller), author: here.seq + 3})
+    sync = replace(group.sync, ahead={author})
+    behind = replace(group, links=links, sync=sync)
     found = completeness(behind, group.links.peers, world.now)
     assert not found.complete
     (gap,) = found.gaps

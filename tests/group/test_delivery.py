@@ -45,6 +45,7 @@ from zerochat.rpc import (
     Request,
 )
 from zerochat.rpc.common import timestamp
+from zerochat.tui.actions.delivery import state_text
 
 agent, home, run = cli_harness.agent, cli_harness.home, cli_harness.run
 
@@ -81,7 +82,7 @@ def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monke
     last = served.call("get_delivery", group="friends", id="last")
     assert (last.delivered, last.of, last.complete) == (1, 2, False)
     assert last.event.body["text"] == "is anybody there?" and last.event.id == last.id
-    there, away = last.members
+    away, there = last.members
     assert (there.nick, there.state, there.at, there.via) == (
         *("n1", "delivered"),
         *(since(n1, group.seq), "link"),
@@ -97,7 +98,7 @@ def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monke
     text = sentences(why, nicks)
     assert text.startswith("You wrote this ") and "nothing before it is missing" in text
     assert "Delivered to 1 of 2 members." in text and f"n1 received it at {there.at[11:16]}, directly." in text
-    assert f"n2 has not received it: not connected, last seen {away.last_seen[11:16]}." in text
+    assert f"n2 has not acknowledged it yet: not connected, last seen {away.last_seen[11:16]}." in text
 
     first = served.call("get_message_status", group="friends", id=one.head_id)
     assert first.report.members[0].at == since(n1, one.seq) and first.report.delivered == 2
@@ -108,8 +109,13 @@ def test_a_messages_delivery_to_all_members(tmp_path: Path, world: Parted, monke
 
     # As soon as there is a way it is sent, and then it is there.
     world.meet()
-    world.run(until=lambda: served.call("get_delivery", group="friends", id="last").members[1].via != "", for_ms=60_000)
-    assert served.call("get_delivery", group="friends", id="last").members[1].state in ("sent", "delivered")
+
+    def n2() -> MemberDelivery:
+        found: list[MemberDelivery] = served.call("get_delivery", group="friends", id="last").members
+        return next(one for one in found if one.nick == "n2")
+
+    world.run(until=lambda: n2().via != "", for_ms=60_000)
+    assert n2().state in ("sent", "delivered")
     world.run(for_ms=60_000)
     assert served.call("get_delivery", group="friends", id="last").complete
 
@@ -328,11 +334,11 @@ def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
         "2026-07-01 12:04  alice: hello␛  ✓1/2",
         "id " + POST.id,
         "",
+        "delivered to 1 of 3",
         "NAME   STATE      SINCE             VIA       LAST SEEN",
         "bob    delivered  2026-07-01 12:04  direct    2026-07-01 12:04",
         "卡羅   queued     -                 -         2026-07-01 12:04",
         "dave⏎  sent       -                 mediator  never             2 retransmissions, next 2026-07-01 12:04",
-        "delivered to 1 of 3",
     ]
     shown = json.loads(run("delivery hikers -d7xx --format jsonl")[1])
     assert [one["state"] for one in shown["members"]] == ["delivered", "queued", "sent"]
@@ -351,6 +357,38 @@ def test_why_on_the_command_line(run: Any, agent: Any) -> None:
     double.answers["get_message_status"] = lambda _: replace(FATE, forked=True)
     code, out, err = run("why hikers last --format jsonl")
     assert code == 7 and json.loads(out)["forked"] and "inconsistent" in err
+
+
+@pytest.mark.parametrize(
+    ("why", "noted", "said"),
+    [
+        (
+            "no_mediator",
+            "no way to it: it has no mediator, and you are hidden",
+            "and it has no mediator. It can add one",
+        ),
+        (
+            "own_mediator",
+            "no way from it: it is hidden, and you have no mediator",
+            "you have no mediator. Add one with",
+        ),
+    ],
+)
+def test_a_missing_way_between_two_members_is_explained(run: Any, agent: Any, why: Any, noted: str, said: str) -> None:
+    report = replace(REPORT, members=[MemberDelivery(CAROL, "carol", False, "queued", obstacle=why)])
+    agent(
+        get_delivery=lambda _: report,
+        get_message_status=lambda _: replace(FATE, report=report),
+        list_members=lambda _: MEMBERS,
+    )
+    assert noted in run("delivery hikers last")[1]
+    told = " ".join(run("why hikers last")[1].split())
+    assert (
+        "carol has not acknowledged it: there is no way between you yet, as" in told
+        and said in told
+        and "/mediator LINK" in told
+    )
+    assert state_text(report.members[0]).strip() == noted
 
 
 def test_every_place_in_a_chain_has_its_sentence() -> None:

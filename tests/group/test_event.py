@@ -119,6 +119,19 @@ def test_the_signature_is_not_in_the_id():
     assert post().signed(SEED).id == post().id
 
 
+def test_what_is_cached_with_an_event_is_right_after_each_change():
+    """A copy takes over its id only where that stays the same."""
+    event = post()
+    for made in (event, event.marked("m" * 11), event.signed(SEED), event.marked("m" * 11).signed(SEED).accepted()):
+        assert made.id and made.record
+        for changed in (made, made.marked("n" * 11), made.signed(SEED), made.accepted()):
+            fresh = replace(changed)
+            assert (changed.id, changed.body_hash, changed.record) == (fresh.id, fresh.body_hash, fresh.record)
+    assert event.marked("m" * 11).id != event.marked("n" * 11).id != event.id
+    with pytest.raises(Malformed):
+        post(body={"text": "x" * RECORD_BYTES_MAX}).accepted()
+
+
 def test_another_authors_signature_is_rejected():
     with pytest.raises(Unauthentic):
         post().signed(bytes(32)).check_signature()
@@ -146,6 +159,7 @@ def test_an_empty_signature_is_refused():
         {"type": "Post"},
         {"type": "x" * 33},
         {"type": "genesis"},
+        {"type": "expired"},
         {"author": "alice"},
         {"author": "did:key:z6MkO"},
         {"deps": [AN_ID] * 17},

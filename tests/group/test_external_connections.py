@@ -93,10 +93,35 @@ def test_peers_cannot_name_near_addresses():
         if name == "bob":
             one = replace(one, route=Route(ALICE, (), (), "final"))
         tx.update_agent(connections={one.id: one})
-        connections.send(tx, one.id, ping.ping(two.rng.randbytes)) if counts or one.route else None
+        connections.send(tx, one.id, ping.ping(two.rng.randbytes), by_user=True) if counts or one.route else None
         posted = [effect.uri for effect in tx.effects if isinstance(effect, WebPost)]
         assert (uri in posted) == counts, (name, uri)
         assert connections.reachable(tx, one.id) == bool(counts or one.route)
+
+
+def test_a_host_that_a_peer_names_gets_answers_of_twice_what_came():
+    """Of the user it gets everything; of the peer's requests it has not asked for."""
+    two = Two(bob=(BOB,))
+    two.connect()
+    (pinged,) = two.agents["alice"].connections.values()
+    received, posted = 0, 0
+
+    def answer(*, by_user=False):
+        tx = Transaction(two.agents["alice"], StepContext(two.now, two.rng.randbytes), PACKERS)
+        connections.send(tx, pinged.id, ping.ping(two.rng.randbytes), by_user=by_user)
+        two.agents["alice"] = tx.agent
+        return sum(len(effect.envelope) for effect in tx.effects if isinstance(effect, WebPost))
+
+    for _ in range(50):
+        posted += answer()
+    assert posted <= pinged.credit <= connections.ANSWERS_MAX and not answer()
+    for number in range(50):
+        mark = len(two.sent)
+        two.ask("bob", SendBasicMessage(two.one("bob").label, f"message {number} " + "x" * 500))
+        received += sum(map(len, two.sent[mark:]))
+        posted += sum(answer() for _ in range(10))
+    assert received < posted <= pinged.credit + 2 * received
+    assert answer(by_user=True)
 
 
 def test_invitation_is_for_one_peer():

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tests.support.cut_world import Cut, forged
 from zerochat.agent.storage.history_reader import HistoryReader
 from zerochat.agent.storage.journal import Journal
+from zerochat.agent.views.event_pages import chain_extent
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, Refused
 from zerochat.group.effects import ConfirmEvents, InvitationCreated, Publish, ReadHistory, SendEnvelope, StoreEvent
@@ -19,7 +20,7 @@ from zerochat.group.inputs import (
     HistoryRead,
     LeaveGroup,
 )
-from zerochat.group.links.rate_limits import ENVELOPES_MAX
+from zerochat.group.links.rate_limits import ENVELOPE_WORK_US, ENVELOPES_MAX, WORK_US_MAX
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import EventsRefuted, Gap, HistoryProgress
 from zerochat.group.state import Backfill, BackfillProgress, Chain, ChainPosition, ChainStart, PullRequest
@@ -132,7 +133,7 @@ def test_a_false_claim_is_requested_with_backoff(cut):
     world.bring_in("n1", "n2")
     world.kill("n0")
     tx = world.tx("n2")
-    acknowledgements.record_acks(tx, world.id, world.did("n1"), {world.did("n0"): 1_000})
+    acknowledgements.record_acks(tx, world.id, world.did("n1"), [(world.did("n0"), 1_000)])
     world.perform("n2", tx)
     sent = []
     perform = world._perform
@@ -163,6 +164,19 @@ def test_a_new_member_gets_confirmed_history(cut):
     assert all(row.history for row in world.nodes["n2"].log if row.type == POST)
     last = [one for one in world.notices["n2"] if isinstance(one, HistoryProgress)][-1]
     assert (last.received, last.remaining, last.done) == (601 + 3, 0, True)  # and the genesis, and n0's two adds
+
+
+def test_a_chain_that_begins_after_we_join_is_known_from_its_beginning(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+
+    def extent():
+        return chain_extent(world.group("n2"), world.did("n1"))
+
+    assert (extent().first, extent().seq) == (0, 0), "n1 joined before, and may have posted"
+    world.post("n1", "one")
+    world.run(for_ms=5_000)
+    assert world.texts("n2") == ["one"] and (extent().first, extent().seq) == (1, 1)
 
 
 def test_an_answer_to_the_history_stands_below_it(cut):
@@ -224,6 +238,7 @@ def test_pages_per_request_double_within_the_rate_limit(cut, monkeypatch):
     assert len(asked) >= 60
     conduct = world.nodes["n1"].agent.groups[world.id].links.peers[world.did("n0")].rate_limit
     assert conduct.envelopes > ENVELOPES_MAX - 40, "what was asked for is given back"
+    assert conduct.work > WORK_US_MAX - 40 * ENVELOPE_WORK_US
 
 
 def test_a_lost_page_is_requested_again(cut, monkeypatch):

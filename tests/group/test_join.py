@@ -32,13 +32,14 @@ from zerochat.group.joining import admission, joiner, welcome
 from zerochat.group.links import outbox, rate_limits
 from zerochat.group.links.contact import sign_consent, sign_possession, transport_public
 from zerochat.group.links.relationship import Relationship, pack, pack_end, unpack
-from zerochat.group.membership import Policy, check_control, heads_of, missing, resolve_view, rights
+from zerochat.group.membership import Policy, check_control, heads_of, missing, resolve_view
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.state import Claim
 from zerochat.group.sync import acknowledgements
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, write_runs
 from zerochat.group.wire.messages import JOIN_REQUEST, WELCOME, EventsBody
+from zerochat.limits import MEMBERS_MAX_BY_PATH
 from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker
 
 
@@ -275,7 +276,7 @@ def test_junk_on_links_changes_nothing(envelope):
         for envelope in junk:
             after, effects = deliver(world, "n0", Received(link, envelope, b"handle"))
             assert after == agent
-            assert [type(e).__name__ for e in effects] == ["Measure"]
+            assert [type(e).__name__ for e in effects] == ["Rejected"]
 
 
 def test_full_replay_changes_nothing():
@@ -310,7 +311,7 @@ def test_member_cannot_forge_events():
     tx = Transaction(world.nodes["n0"].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
     run = msgspec.convert(write_runs([forged])[0], Run)
     with pytest.raises(Refused):
-        receiving.receive_events(tx, group, forger.me, EventsBody(forger.view.checksum, [], [run]))
+        receiving.receive_events(tx, group, forger.me, EventsBody(forger.view.checksum, [], runs=[run]))
 
 
 @pytest.fixture
@@ -360,7 +361,7 @@ def test_consent_is_bound_to_adder(founded):
 
 
 def test_group_size_is_limited(founded, monkeypatch):
-    monkeypatch.setattr(rights, "MEMBERS_MAX", 2)
+    monkeypatch.setitem(MEMBERS_MAX_BY_PATH, "mesh", 2)
     _world, alice, _bob = founded
     seed = b"\x07" * 32
     eve = did_key(ed25519_public(seed))

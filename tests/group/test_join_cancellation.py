@@ -11,7 +11,7 @@ from zerochat.group.effects import CommandDone, CommandFailed
 from zerochat.group.event_log import own_events
 from zerochat.group.event_log.event import LEAVE
 from zerochat.group.inputs import AcceptInvitation, AnswerJoinRequest, CancelJoin, CreateGroup
-from zerochat.group.joining import cancellation, claims, inviter, joiner, member_connections
+from zerochat.group.joining import cancellation, claims, evidence, inviter, joiner, member_connections
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import JoinRequestAnswered, JoinRequested
 from zerochat.sim import Faults
@@ -156,7 +156,7 @@ def admitted_unwelcomed(monkeypatch, members=3):
     if members > 2:
         world.join("n2", world.invite(group))
     invitation = world.invite(group)
-    monkeypatch.setattr(joiner, "_receive_welcome", lambda tx, link, body: None)
+    monkeypatch.setattr(evidence, "receive_welcome", lambda tx, link, body: None)
     world.run_command("n1", AcceptInvitation(invitation, "n1"))
     assert world.run(lambda: len(world.group("n0").view.members) == members, for_ms=10_000)
     return world, group, invitation
@@ -311,7 +311,7 @@ def test_by_mail_it_is_the_same(hidden, admitted, monkeypatch):
     policy = Policy(join="invited" if admitted else "ask")
     group = world.run_command("n0", CreateGroup("friends", "n0", world.envelope, policy=policy)).result.group
     if admitted:
-        monkeypatch.setattr(joiner, "_receive_welcome", lambda tx, link, body: None)
+        monkeypatch.setattr(evidence, "receive_welcome", lambda tx, link, body: None)
     invitation = parse_invitation(world.invite(group, lifetime_s=86_400).url(), world.now // 1000)
     world.run_command("n1", AcceptInvitation(invitation, "n1"))
     there = lambda: len(world.group("n0").joining.requests) + len(world.group("n0").view.members) == 2  # noqa: E731

@@ -10,7 +10,7 @@ from tests.support.key_agreement_model import NOW, Model, Violation, round_trip
 from tests.support.membership_book import ANYONE, did, seed
 from zerochat.crypto import two_party
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.prekeys import HeldPreKey
+from zerochat.crypto.prekeys import LIFETIME_MS, HeldPreKey
 from zerochat.crypto.primitives import sha256, x25519_public
 from zerochat.errors import Refused, Unauthentic
 from zerochat.group.inputs import StepContext
@@ -146,6 +146,16 @@ def test_updates_by_time_and_count():
         assert circle.due(0) == ""
         circle.say(0, 1)
     assert circle.due(0) == "update"
+
+
+def test_after_a_clock_was_set_back_an_update_is_due():
+    """It would wait for as long as the clock was ahead."""
+    circle = founded(2)
+    circle.speak(0)
+    circle.now -= UPDATE_MS
+    assert circle.due(0) == "update"
+    circle.speak(0)
+    assert circle.due(0) == ""
 
 
 def test_a_departure_makes_an_update_due():
@@ -430,6 +440,20 @@ def test_updates_kept_are_bounded_and_timed():
     assert erase_expired(keys, NOW + OPERATION_MS - 1).operations
     assert erase_expired(keys, NOW + OPERATION_MS).operations == {}
     assert erase_expired(keys, NOW + OPERATION_MS).pending == ()
+
+
+def test_no_key_is_kept_for_longer_after_a_clock_was_set_back():
+    circle, sent = overtaken(3)
+    author, back = circle.names[0], NOW - 100 * OPERATION_MS
+    keys, _ = receiving_key(circle[1], author, sent[-1].epoch, sent[-1].number, NOW)
+    keys = replace(keys, held=(HeldPreKey(bytes(32), NOW + LIFETIME_MS),))
+    assert erase_expired(keys, NOW) == keys
+    corrected = erase_expired(keys, back)
+    assert corrected.operations.keys() == keys.operations.keys() and corrected.receiving[author][0].skipped
+    assert corrected.held == (), "no sender accepts a pre-key that is valid for so long"
+    later = erase_expired(corrected, back + RETENTION_MS)
+    assert later.operations and not any(one.skipped for one in later.receiving[author])
+    assert not erase_expired(corrected, back + OPERATION_MS).operations
 
 
 def test_a_former_member_is_erased():

@@ -136,6 +136,27 @@ def test_members_that_lost_their_keys_read_again(number):
     assert model.leaks() == (0, 0)
 
 
+@pytest.mark.parametrize("number", others_slow(range(3)))
+@pytest.mark.parametrize("resets", [False, True], ids=["", "resets"])
+def test_members_that_never_meet_read_each_other(number, resets):
+    """Channels begin with contact keys; offers and resets come in any order, and again."""
+    model = Model(number, eager=number % 2 == 1, meet=False, resets=resets).run()
+    assert model.to_contact and model.checks and model.replays
+    assert model.leaks() == (0, 0)
+
+
+@pytest.mark.sim
+@pytest.mark.keys
+@pytest.mark.parametrize("resets", [False, True], ids=["", "resets"])
+def test_many_histories_of_members_that_never_meet(resets, budget, figures):
+    checks = first = 0
+    for number in range(3, 3 + budget(SLICE)):
+        model = Model(number, eager=number % 2 == 1, meet=False, resets=resets).run()
+        assert model.leaks() == (0, 0)
+        checks, first = checks + model.checks, first + model.to_contact
+    figures(f"{budget(SLICE)} histories, {checks:,} keys compared, {first} messages to contact keys")
+
+
 @pytest.mark.sim
 @pytest.mark.keys
 @pytest.mark.parametrize("resets", [False, True], ids=["", "resets"])
@@ -207,10 +228,22 @@ def test_a_stolen_last_resort_key_opens_first_messages(figures):
     assert found["before"]
 
 
+@pytest.mark.sim
+@pytest.mark.keys
+def test_thefts_among_members_that_never_meet(budget, figures):
+    """The limit: a stolen contact key opens first messages, before and after the theft. Without it, and with every
+    other key, a thief opens nothing earlier, and the channels heal."""
+    found = thefts(range(budget(6)), meet=False, steals_contact=False)
+    with_contact = thefts(range(budget(6)), meet=False)
+    figures(f"thefts without the contact key: {dict(found)}; with it: {dict(with_contact)}")
+    assert (found["before"], found["after"]) == (0, 0) and found["between"]
+    assert with_contact["before"]
+
+
 def keeps_channel_keys(receive):
     def kept(channel, *rest):
         opened = receive(channel, *rest)
-        return opened._replace(channel=replace(opened.channel, own=channel.own))
+        return replace(opened, channel=replace(opened.channel, own=channel.own))
 
     return kept
 
@@ -225,7 +258,7 @@ def keeps_chain_keys(take):
 
 def keeps_ratchets(advance):
     def kept(ratchet, place):
-        return advance(ratchet, place)._replace(ratchet=ratchet)
+        return replace(advance(ratchet, place), ratchet=ratchet)
 
     return kept
 

@@ -32,7 +32,7 @@ class Reflecting(Behind):
     """n0 can be dialled; n1 and n2 are behind a mediator, and n2 says that it has others."""
 
     def __init__(self):
-        self.sizes = []
+        self.sizes, self.said = [], 0
         super().__init__(3, hidden=("n1", "n2"))
         self.name = self.everybody()
         self.sizes.clear()
@@ -62,6 +62,7 @@ class Reflecting(Behind):
         }
         message = Message(type=SYNC, id=new_id(self.rng.randbytes), body=body)
         packed = pack(relationship, message, PACKERS["didcomm/v2"], self.rng.randbytes)
+        self.said += len(packed)
         group = self.group("n1")
         tx = self.turn("n1")
         dispatch._receive_from_member(tx, group.id, self.member, packed)
@@ -81,6 +82,10 @@ class Reflecting(Behind):
         return mediator_mail.mailbox(self.group("n2").seed)
 
 
+def charged(probes):
+    return sum(probes) + mediator_proof.HEADER_BYTES * len(probes)
+
+
 @pytest.fixture
 def world():
     one = Reflecting()
@@ -95,7 +100,7 @@ def test_an_unproved_address_gets_only_small_probes_with_backoff(world):
         world.run(for_ms=60_000)
     probes = world.sent_to("bystander.example")
     print(len(probes), max(probes))
-    assert 0 < len(probes) <= 10 and max(probes) < mediator_proof.PROBE_BYTES
+    assert 0 < charged(probes) <= mediator_proof.AMPLIFICATION * world.said + mediator_proof.CREDIT_MAX
     assert not mediator_mail.reachable(world.turn("n1"), world.name, world.member)
 
 
@@ -109,8 +114,45 @@ def test_changing_paths_spend_one_budget(world):
     probes = world.sent_to("bystander.example")
     assert 10 < len(probes) <= 64 * 1024 // 1_000
     print(len(probes), max(probes))
-    charged = sum(probes) + mediator_proof.HEADER_BYTES * len(probes)
-    assert charged <= mediator_proof.PROBE_BYTES_MAX + mediator_proof.PROBE_BYTES_PER_HOUR
+    assert charged(probes) <= mediator_proof.PROBE_BYTES_MAX + mediator_proof.PROBE_BYTES_PER_HOUR
+    assert charged(probes) <= mediator_proof.AMPLIFICATION * world.said + mediator_proof.CREDIT_MAX
+
+
+def test_a_contact_causes_one_probe_a_day_and_messages_twice_their_bytes(world):
+    """RFC 9000, section 8: whom a new member names has not asked for anything."""
+    tx, payer = world.turn("n1"), f"{world.name} {KEY}"
+    route = Route("http://bystander.example/", (KEY, world.box), (), "final")
+    world.nodes["n1"].agent = replace(tx.agent, probes={}, mediator_proofs={})
+
+    def probe(*, sent=0):
+        tx = world.turn("n1")
+        mediator_proof.credit(tx, payer, sent)
+        mediator_proof.begin(tx, payer, [(route, tx.agent.nearest)], earned=sent > 0)
+        probes = [len(effect.envelope) for effect in tx.effects if isinstance(effect, WebPost)]
+        mediator_proof.handle_failure(tx, route.uri)
+        world.nodes["n1"].agent = tx.agent
+        world.now += 10 * 60_000
+        return probes
+
+    assert charged(probe()) <= mediator_proof.AMPLIFICATION * mediator_proof.CLAIM_BYTES
+    day = [size for _ in range(24 * 6) for size in probe()]
+    assert len(day) == 1, "a mediator may have been down"
+    told = [size for _ in range(24 * 6) for size in probe(sent=1_000)]
+    assert len(day) < len(told) and charged(told) <= mediator_proof.AMPLIFICATION * 24 * 6 * 1_000 + 4_000
+
+
+def test_an_address_that_had_proved_itself_needs_no_credit(world):
+    """A mediator that restarts is found again, however long its user is silent."""
+    world.web.add(other := type(world.web.mediators["m0"])("m9", world.rng.randbytes))
+    world.announce((other.http, (other.did, world.box)))
+    world.run(for_ms=1_000)
+    assert mediator_mail.reachable(world.turn("n1"), world.name, world.member)
+    world.process("n1", WebPostFailed(other.http))
+    (record,) = [one for payer, one in world.nodes["n1"].agent.probes.items() if world.member in payer]
+    probes = {f"{world.name} {world.member}": replace(record, credit=0, open=None)}
+    world.nodes["n1"].agent = replace(world.nodes["n1"].agent, probes=probes)
+    world.run(for_ms=120_000)
+    assert mediator_mail.reachable(world.turn("n1"), world.name, world.member)
 
 
 def test_held_mail_is_listed_with_its_reason(world, monkeypatch):
@@ -149,7 +191,7 @@ def test_a_mediator_that_answers_gets_mail(world):
     mark = len(world.sizes)
     world.post(world.name, "n1", "hello")
     world.run(for_ms=1_000)
-    assert len([uri for uri, _, _ in world.sizes[mark:] if uri == other.http]) == 1
+    assert other.http in [uri for uri, _, _ in world.sizes[mark:]]
 
 
 def test_the_right_mediator_has_to_answer(world):

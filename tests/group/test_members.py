@@ -5,6 +5,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
+from tests.support.dcgka_world import Healing
 from tests.support.marks import others_slow
 from tests.support.ruled_world import ADMINS, Ruled
 from tests.support.small_world import Small
@@ -196,11 +197,8 @@ def test_reinstated_writer_posts_count_from_then(monkeypatch):
         world.says("n1", SendPost("friends", "as a reader"))
     agent, group = world.nodes["n0"].agent, world.group("n0")
     other = world.group("n2").me
-    unheard = replace(
-        group.links.peers[other],
-        acks=replace(group.links.peers[other].acks, upto={**group.links.peers[other].acks.upto, writer: 1}),
-    )
-    group = replace(group, links=replace(group.links, peers={**group.links.peers, other: unheard}))
+    links = group.links
+    group = replace(group, links=links.with_acks(other, {**links.acks_of(other), writer: 1}))
     world.nodes["n0"].agent = replace(agent, groups={**agent.groups, world.id: group})
     world.says("n0", ChangeRole("friends", "n1", "writer"))
     world.says("n1", SendPost("friends", "allowed again"))
@@ -295,3 +293,22 @@ def test_exchange_restarts_after_voided_removal():
     world.nodes["n0"].agent = replace(tx.agent, groups={world.id: left})
     world.restart("n0")
     assert not world.group("n0").sync.pull_requests, "an older version has kept that"
+
+
+def test_a_member_whose_removal_is_void_is_dialled_after_a_restart():
+    """n0 restarts while n1 counts as removed; then the author of the removal is removed concurrently."""
+    world = Healing(4, keys="pairwise-multi")
+    members = {name: world.did(name) for name in world.nodes}
+    world.stop("n2")
+    world.away = {"n1", "n2"}
+    world.run_command("n3", RemoveMember(world.id, members["n1"]))
+    world.run(for_ms=100)
+    assert members["n1"] in world.group("n0").links.peers.keys() - world.group("n0").view.members.keys()
+    world.restart("n0")
+    world.away = set()
+    world.start("n2")
+    world.run_command("n2", RemoveMember(world.id, members["n3"]))
+    world.run(for_ms=3_000)
+    for name, other in (("n0", members["n1"]), ("n1", members["n0"])):
+        assert other in world.group(name).view.members
+        assert world.group(name).links.peers[other].link in world.nodes[name].agent.links_up

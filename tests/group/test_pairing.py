@@ -33,7 +33,7 @@ def world() -> World:
 
 def test_one_message_each_completes_pairing(world, monkeypatch):
     """Request, response, and the requester's sync: then both have the same state."""
-    group = world.run_command("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    group = world.run_command("n0", CreateGroup("g", "n0", world.envelope, "pairwise-multi")).result.group
     met(world, group, ["n1"])
     heard: Counter[tuple[str, str]] = Counter()
     hear = dispatch._handle_message
@@ -56,7 +56,7 @@ def test_one_message_each_completes_pairing(world, monkeypatch):
 def test_message_before_response_is_processed(world, monkeypatch):
     """A requester may send before the responder's sync has come, where that is not part of the response."""
     monkeypatch.setattr(pairing, "read_body", lambda message, shape: ResponseBody())
-    group = world.run_command("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    group = world.run_command("n0", CreateGroup("g", "n0", world.envelope, "pairwise-multi")).result.group
     met(world, group, ["n1"])
     send, mute = World._frame, [False]
 

@@ -1,7 +1,5 @@
 """Private conversations: groups of two that one member begins with another."""
 
-from functools import partial
-
 import pytest
 from msgspec.structs import replace
 
@@ -98,8 +96,9 @@ def test_a_conversation_is_joined_with_consent_and_gets_the_earlier_messages(wor
     world.run(for_ms=20_000)
     (hers,), (his,) = world.conversations("n0"), world.conversations("n1")
     assert hers.id == his.id == made and (hers.name, his.name) == ("n1", "n0")
+    assert his.view.keys == "deniable" != world.nodes["n0"].agent.groups[world.shared].view.keys
     assert world.texts("n1", made) == ["hello", "are you there?"]
-    assert hers.links.peers[his.me].acks.upto[hers.me] == hers.seq, "both are known to be delivered"
+    assert hers.links.acked(his.me, hers.me) == hers.seq, "both are known to be delivered"
     world.post("n1", made, "yes")
     world.run(for_ms=5_000)
     assert world.texts("n0", made) == ["hello", "are you there?", "yes"]
@@ -339,10 +338,11 @@ def test_a_member_that_was_accepted_starts_one_join_at_a_time(monkeypatch):
     assert len(world.nodes["n1"].agent.joins) == 3, "another one after its end"
 
 
-def test_a_conversation_with_other_keys_is_not_joined(world, monkeypatch):
-    """In a group that signs, the other member can prove what we have written, and what is moved there is not asked for
-    again."""
-    monkeypatch.setattr(private_conversations, "CreateGroup", partial(CreateGroup, keys="sender-key"))
+@pytest.mark.parametrize("keys", ["sender-key", "dcgka", "pairwise-multi"])
+def test_a_conversation_with_other_keys_is_not_joined(world, keys, monkeypatch):
+    """In a group that signs, the other member can prove what we have written; pairwise keys do not heal; and what is
+    moved there is not asked for again."""
+    monkeypatch.setattr(private_conversations, "KEYS", keys)
     theirs = world.open("n0", "n1")
     monkeypatch.undo()
     world.run(for_ms=5_000)

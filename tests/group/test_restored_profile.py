@@ -23,6 +23,7 @@ from zerochat.group.links import pairing
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import JoinProgress, RecoveryEnded
 from zerochat.group.sync import acknowledgements, pull_requests, stale_profile
+from zerochat.group.wire.messages import PositionsBody
 
 
 def restored(world, name, state, rows):
@@ -480,8 +481,9 @@ def test_repeated_regression_claims_are_limited():
         for place, have in enumerate(haves):
             theirs = [have if did == group.me else 0 for did in group.view.members]
             when = world.now + second * 1_000 + place if at is None else at
-            acknowledgements.record_regression(tx, world.id, world.did("n1"), group.view.checksum, theirs, when)
-            acknowledgements.record_state(tx, world.id, world.did("n1"), group.view.checksum, theirs)
+            acknowledgements.record_regression(tx, world.id, world.did("n1"), group.view.checksum, have, when)
+            body = PositionsBody(group.view.checksum, theirs)
+            acknowledgements.record_state(tx, world.id, world.did("n1"), body)
         world.perform("n0", tx)
         return sum(isinstance(one, ReadOwnEvents) for one in tx.effects)
 

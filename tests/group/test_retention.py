@@ -9,9 +9,9 @@ from zerochat.group import retention
 from zerochat.group.effects import CommandDone, CommandFailed, EraseContent
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import CONTROL, EXPIRED, MARK, POST, load_event, parse_event
-from zerochat.group.inputs import ChooseRetention, CreateGroup
+from zerochat.group.inputs import ChooseRetention, ClockSet, CreateGroup, Started
 from zerochat.group.membership import Policy
-from zerochat.group.notifications import ContentExpired, DifferenceFound, EventsRefuted, ForkDetected
+from zerochat.group.notifications import ContentExpired, DifferenceFound, EventsRefuted, ForkDetected, ViewChanged
 from zerochat.group.sync import stale_profile
 
 HOUR = 3_600_000
@@ -196,6 +196,13 @@ def test_a_choice_counts_for_our_own_disk_alone():
     assert events and not retention.for_others(tx, world.id, events), "others ask members that still have it"
 
 
+def test_clients_are_notified_of_a_choice():
+    world = Keeping(policy=Policy())
+    world.notices["n0"].clear()
+    world.run_command("n0", ChooseRetention(world.id, HOUR))
+    assert ViewChanged(world.id) in world.notices["n0"]
+
+
 def test_under_a_choice_alone_our_posts_stay_until_all_have_them():
     world = Keeping(policy=Policy())
     world.bring_in("n1", "n2")
@@ -233,35 +240,105 @@ def round_at(world, now):
     return tx
 
 
-def test_a_clock_that_is_a_year_ahead_erases_a_day_at_a_time():
+def leap(world, by_ms):
+    """The clock is set, and the system reports it."""
+    world.now += by_ms
+    world.process("n0", ClockSet(by_ms))
+
+
+def reboot(world, by_ms):
+    """The machine starts again with a time that is so much later."""
+    world.now += by_ms
+    node = world.nodes["n0"]
+    world.process("n0", Started(node.address, node.queue_address, node.server_key, rebooted=True))
+
+
+def report(world, at, now):
+    """A member reports its time to n0."""
+    tx = world.tx("n0")
+    tx.context = replace(tx.context, now=now)
+    retention.confirm_clock(tx, at)
+    world.nodes["n0"].agent = tx.agent
+
+
+@pytest.mark.parametrize("change", [leap, reboot])
+@pytest.mark.parametrize("by_ms", [3 * HOUR, 365 * DAY])
+def test_a_leap_of_the_clock_erases_nothing_until_the_time_has_passed(change, by_ms):
+    world = Keeping()
+    (kept,) = world.post("n0", "one")
+    world.run(for_ms=HOUR // 4)
+    change(world, by_ms)
+    world.run(for_ms=HOUR // 2)
+    assert world.texts("n0") == ["one"]
+    world.run(for_ms=HOUR // 2)
+    assert world.expired("n0") == {kept}, "an hour has passed by the clock that counts since the boot"
+
+
+@pytest.mark.parametrize("change", [leap, reboot])
+def test_a_leap_that_is_taken_back_changes_nothing(change):
+    world = Keeping()
+    (kept,) = world.post("n0", "one")
+    change(world, 3 * HOUR)
+    world.run(for_ms=HOUR // 4)
+    leap(world, -3 * HOUR)
+    (row,) = world.rows("n0", POST)
+    assert not any(before > row.lamport for before in erased_before(round_at(world, row.lamport + HOUR - 1)))
+    (before,) = erased_before(round_at(world, row.lamport + HOUR + 1))
+    assert before > row.lamport and row.id == kept
+
+
+def test_time_off_counts_once_a_member_confirms_it():
+    world = Keeping()
+    world.bring_in("n1", "n2")
+    (kept,) = world.post("n1", "one")
+    world.run(for_ms=HOUR // 4)
+    world.part("n0")
+    world.stop("n0")
+    world.run(for_ms=3 * HOUR)
+    world.start("n0", anew=True)
+    world.run(for_ms=HOUR // 4)
+    assert world.texts("n0") == ["one"]
+    world.meet()
+    world.run(for_ms=HOUR // 4)
+    assert world.expired("n0") == {kept}
+
+
+def test_a_clock_ahead_from_the_start_erases_nothing_early():
     world = Keeping()
     world.bring_in("n1")
     world.post("n1", "one")
     world.run(for_ms=10_000)
-    begun = world.nodes["n0"].agent.trusted_time or world.now
-    (first,) = erased_before(round_at(world, world.now + 365 * DAY))
-    assert first <= begun + DAY
-    (second,) = erased_before(round_at(world, world.now + 365 * DAY))
-    assert second == first + DAY
+    agent = world.nodes["n0"].agent
+    world.nodes["n0"].agent = replace(agent, is_time_known=False, trusted_time=0, unconfirmed_ms=0)
+    ahead = world.now + 3 * HOUR
+    (before,) = erased_before(round_at(world, ahead))
+    assert before <= world.now - HOUR, "the message of the other member tells its time"
+    report(world, world.now, ahead)
+    assert world.nodes["n0"].agent.unconfirmed_ms == 3 * HOUR
+    (before,) = erased_before(round_at(world, ahead + HOUR // 2))
+    assert before <= world.now - HOUR // 2
 
 
 def test_a_members_time_confirms_the_clock():
     world = Keeping()
-    round_at(world, world.now)
-    tx = world.tx("n0")
-    tx.context = replace(tx.context, now=world.now + 30 * DAY)
-    retention.confirm_clock(tx, world.now + 400 * DAY)
-    assert tx.agent.trusted_time == world.now + 30 * DAY, "no member makes our clock run ahead"
+    report(world, world.now, world.now)
+    reboot(world, 30 * DAY)
+    report(world, world.now - DAY, world.now)
+    assert world.nodes["n0"].agent.unconfirmed_ms == DAY
+    report(world, world.now - 2 * DAY, world.now)
+    assert world.nodes["n0"].agent.unconfirmed_ms == DAY, "an older report takes nothing back"
+    report(world, world.now + 400 * DAY, world.now)
+    assert world.nodes["n0"].agent.unconfirmed_ms == 0
+    assert world.nodes["n0"].agent.trusted_time == world.now, "no member makes our clock run ahead"
 
 
 def test_our_own_posts_do_not_confirm_the_clock():
     world = Keeping()
-    round_at(world, world.now)
-    begun, world.now = world.now, world.now + 365 * DAY
-    world.run_command("n0", ChooseRetention(world.id, HOUR))
+    report(world, world.now, world.now)
+    begun = world.now
+    reboot(world, 365 * DAY)
     world.post("n0", "one")
-    (first,) = erased_before(round_at(world, world.now))
-    assert first <= begun + DAY
+    assert all(before <= begun for before in erased_before(round_at(world, world.now)))
 
 
 def test_our_own_expired_posts_carry_our_mark():

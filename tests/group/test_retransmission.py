@@ -16,9 +16,10 @@ from zerochat.group.inputs import (
     StepContext,
 )
 from zerochat.group.membership import Policy
-from zerochat.group.sync import history_requests
+from zerochat.group.sync import acknowledgements, history_requests
 from zerochat.group.sync.backfill import NO_PEER_MS
 from zerochat.group.transaction import Transaction
+from zerochat.group.wire.messages import SyncBody, read_body
 from zerochat.sim import SIMULATED_PACKERS, Faults, play_byzantine, play_episode
 from zerochat.sim.world import World
 
@@ -102,9 +103,7 @@ def test_an_announced_chain_start_triggers_requests():
     post = world.post("n0", "hello")
     peers = world.group("n2").links.peers
     assert world.run(
-        lambda: (
-            n1 in (peers := world.group("n2").links.peers) and peers[n1].acks.upto.get(n0, 0) >= world.group("n0").seq
-        ),
+        lambda: n1 in (links := world.group("n2").links).peers and links.acked(n1, n0) >= world.group("n0").seq,
         for_ms=2 * MINUTE,
     ), peers
     world.run(for_ms=20_000)
@@ -134,9 +133,7 @@ def test_recovered_events_are_confirmed_for_all_members():
     world.start("n1", restored=True)
     assert world.run(lambda: world.has("n0", post) == [False], for_ms=5 * MINUTE)
     group = world.group("n1")
-    assert world.run(
-        lambda: world.group("n1").links.peers[world.group("n0").me].acks.upto.get(group.me) == 2, for_ms=5 * MINUTE
-    )
+    assert world.run(lambda: world.group("n1").links.acked(world.group("n0").me, group.me) == 2, for_ms=5 * MINUTE)
 
 
 @pytest.mark.parametrize("seed", [8, 279, 348, 391, 1447])
@@ -183,6 +180,25 @@ def test_a_leaving_member_waits_for_a_connected_recipient():
     assert world.run(lambda: len({world.group(name).view.checksum for name in stay}) == 1, for_ms=60 * MINUTE)
     assert len(world.group("n1").view.members) == 3
     assert world.run(lambda: all(world.has(name, post) for name in stay), for_ms=60 * MINUTE)
+
+
+def test_a_leaver_counts_no_end_of_its_chain_without_the_rest():
+    """A relayed leave event is the end of its author's chain, whose posts have not arrived."""
+    world = Lines(2)
+    world.bring_in("n1")
+    world.cut = {("n0", "n1")}
+    world.post("n0", "the last words")
+    world.run_command("n0", LeaveGroup(world.group("n0").id))
+    group, member = world.group("n0"), world.group("n1").me
+    here, there = (
+        Transaction(world.nodes[name].agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+        for name in ("n0", "n1")
+    )
+    message = acknowledgements.sync_message(there, group.id, group.me)
+    message = replace(message, body={**message.body, "former": [[group.me, group.seq]]})
+    before = group.links.acked(member, group.me)
+    receiving.receive_sync(here, group.id, member, read_body(message, SyncBody))
+    assert here.group(group.id).links.acked(member, group.me) == before < group.seq
 
 
 def test_a_later_members_chain_begins_at_its_first_event():

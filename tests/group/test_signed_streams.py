@@ -118,8 +118,7 @@ def test_relayed_events_do_not_replace_stream(three):
     three.run_command("n0", SendPost(three.id, "heard of"))
     three.run(for_ms=100)
     group, member = three.group("n0"), three.did("n2")
-    peer = replace(group.links.peers[member], acks=replace(group.links.peers[member].acks, upto={group.me: group.seq}))
-    said = replace(group, links=replace(group.links, peers={**group.links.peers, member: peer}))
+    said = replace(group, links=group.links.with_acks(member, {group.me: group.seq}))
     three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: said})
     three.faults = real
     three.run(for_ms=60_000)

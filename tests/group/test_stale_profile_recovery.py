@@ -80,9 +80,12 @@ def test_a_queried_claimant_gets_no_other_request(monkeypatch):
     tx = world.tx("n0")
     for liar in liars:
         stale_profile.receive_claim(tx, world.id, world.did(liar), 1_000)
-        peer = tx.group(world.id).links.peers[world.did(liar)]
+        links = tx.group(world.id).links
         tall = {world.did(f"n{number}"): 200 for number in range(3, 8)}
-        tx.update_acks(world.id, world.did(liar), upto={**peer.acks.upto, **tall})
+        told = {**links.acks_of(world.did(liar)), **tall}
+        tx.update_group(world.id, links=links.with_acks(world.did(liar), told))
+        for author in tall:
+            tx.mark_ahead(world.id, author)
         differs = Comparison(started_at=tx.now, differing=((world.did("n3"), 1, "something else"),))
         tx.update_sync(world.id, comparisons={**tx.group(world.id).sync.comparisons, world.did(liar): differs})
         tx.set_timer(TimerKind.COMPARE, f"{world.id} {world.did(liar)}", 2_000)

@@ -7,7 +7,7 @@ from tests.support.cut_world import Cut
 from tests.support.hostile_world import Hostile
 from tests.support.parted_world import Parted
 from zerochat.agent.storage.state_parts import assemble, changes
-from zerochat.agent.views import delivery as views
+from zerochat.agent.views.delivery_counts import has
 from zerochat.group.effects import ReadOwnEvents
 from zerochat.group.event_log import delivery as event_delivery
 from zerochat.group.event_log.event import POST
@@ -124,7 +124,7 @@ def test_refused_posts_are_shown_at_both_ends(held):
     row = max((row for row in held.nodes["n0"].log if row.type == POST), key=lambda row: row.seq)
     until = n0.links.peers[n1.me].retransmission.no_room_until
     assert until > held.now
-    assert not views.has(n0, n1.me, n0.me, row.seq)
+    assert not has(n0, n1.me, n0.me, row.seq)
     one = MemberDelivery(n1.me, "n1", False, "held", next_try="2026-01-01T12:30:00Z")
     assert "tried again at least hourly, next at 12:30, and accepted as room comes back" in delivery._member_sentence(
         one, {}, str, lambda s: s[11:16]

@@ -7,6 +7,7 @@ from tests.support.small_world import Small
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.event_log.event import LABEL, Event
 from zerochat.group.inputs import ChangeLabel, Received
+from zerochat.group.links import rate_limits
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import heads_of
 from zerochat.group.sync import acknowledgements
@@ -69,7 +70,9 @@ class Apart(Small):
 
 
 @pytest.mark.parametrize("count", others_slow([HEADS_MAX - 1, 200]))
-def test_forking_member_does_not_split_others(count):
+def test_forking_member_does_not_split_others(count, monkeypatch):
+    for name in ("BRANCH_EVENTS_MAX", "EXCEEDING_MAX"):
+        monkeypatch.setattr(rate_limits, name, 1 << 20)  # all at once
     world = Apart()
     group = world.found()
     for name in ("n1", LYING, SILENT):

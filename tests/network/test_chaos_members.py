@@ -17,7 +17,7 @@ from tests.support.agents import Person
 from tests.support.load_gauge import MEMBER_MB_MAX, WARM, Gauge, ears, p99, ports_of, server_key_of, word
 from tests.support.machines import GROUP, machines, meet, until
 from tests.support.raw_curve import RawMember, framed
-from tests.support.rogue import Rogue
+from tests.support.rogue import ROGUE_KEYS, Rogue
 from tests.support.sockets import strangers
 from zerochat.crypto.compression import compress
 from zerochat.didcomm.endpoint import Endpoint
@@ -132,7 +132,7 @@ KINDS = (
 def village(tmp_path_factory):
     folder = tmp_path_factory.mktemp("members")
     with machines(folder, ("alice", "bob"), gauged=True) as (alice, bob), strangers() as make:
-        meet(alice, bob)
+        meet(alice, bob, keys=ROGUE_KEYS)
         person = Person(folder, "mallory").wake()
         try:
             person.client.join_group(alice.client.create_invitation(GROUP).url)

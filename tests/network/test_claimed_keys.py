@@ -7,11 +7,15 @@ import pytest
 from tests.support.agents import until
 from tests.support.mediated_agents import Person
 from zerochat.agent import startup
+from zerochat.agent.network.zmq.transport import MEMBER_CONNECTIONS_MAX
 from zerochat.group.inputs import Started
 
 
-@pytest.mark.parametrize("foreign_address", [False, True])
-def test_a_claimed_server_key_hides_no_member(tmp_path, monkeypatch, foreign_address):
+@pytest.mark.parametrize(
+    ("liars", "foreign_address"), [(1, False), (1, True), (MEMBER_CONNECTIONS_MAX + 1, True)], ids=str
+)
+def test_a_claimed_server_key_hides_no_member(tmp_path, monkeypatch, liars, foreign_address):
+    """Also not where the dialer has more connections to the victim than one member may have, one for each claim."""
     awake = {}
 
     def wake(name, *, hidden=False):
@@ -28,10 +32,10 @@ def test_a_claimed_server_key_hides_no_member(tmp_path, monkeypatch, foreign_add
 
         with monkeypatch.context() as patched:
             patched.setattr(startup, "Started", forged)
-            liar = wake("liar")
+            false = [wake(f"liar{number}") for number in range(liars)]
         dialer = wake("dialer", hidden=True)
         founder.client.create_group("friends")
-        for guest in (liar, dialer, victim):
+        for guest in (*false, dialer, victim):
             guest.client.join_group(founder.client.create_invitation("friends").url)
             until(lambda guest=guest: any(g.state == "active" for g in guest.client.list_groups()), "joining")
 
@@ -42,7 +46,7 @@ def test_a_claimed_server_key_hides_no_member(tmp_path, monkeypatch, foreign_add
         for author, reader in ((dialer, victim), (victim, dialer)):
             author.client.send_message("friends", f"from {author.name}")
             until(lambda author=author, reader=reader: f"from {author.name}" in reader.texts(), "that it arrives")
-        until(lambda: connection_of("liar") != "connected", "that the liar's claim is refuted")
+        until(lambda: all(connection_of(liar.name) != "connected" for liar in false), "that the claims are refuted")
         assert connection_of("victim") == "connected"
     finally:
         for person in awake.values():

@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from tests.support.agents import meet, until
-from tests.support.rogue import Rogue, Watched, at_rest
+from tests.support.rogue import ROGUE_KEYS, Rogue, Watched, at_rest
 from tests.support.shared_files import write
 from tests.support.sockets import strangers
 from zerochat.crypto.encoding import did_key
@@ -76,7 +76,7 @@ class Pair:
         self.alice, mallory = Watched(folder, "alice").wake(), Watched(folder, "mallory").wake()
         self.everyone = (self.alice, mallory)
         try:
-            meet(self.alice, mallory)
+            meet(self.alice, mallory, keys=ROGUE_KEYS)
             mallory.sleep()
             self.alice.sleep()
             self.alice.places.config.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.support import mediator_site
 from tests.support.mediator_site import (
     BOB,
+    INVITATION,
     KEY,
     NOW,
     URI,
@@ -77,7 +78,7 @@ def test_an_open_mediator_registers_recipients_until_full(path):
 def test_an_invitation_admits_a_number_of_recipients(path):
     """One holder takes no more seats, and those that it does not use are free again after two days."""
     site = Site(path, Limits(seats_burst=40))
-    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, uses=7)
+    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, invitations={INVITATION: 7})
     many = [Client(site).connect() for _ in range(30)]
     assert [client.state.phase for client in many] == ["granted"] * 7 + ["denied"] * 23
     assert site.mediator.counts["denied.uses"] == 23 and site.store.recipients() == 7
@@ -91,9 +92,20 @@ def test_an_invitation_admits_a_number_of_recipients(path):
     site.store.close()
 
 
+def test_each_invitation_has_seats_of_its_own(path):
+    site = Site(path)
+    handlers = site.mediator.handlers
+    handlers._policy = replace(handlers._policy, invitations={"another": 1, INVITATION: 2})
+    mine = [Client(site).connect().state.phase for _ in range(3)]
+    others = [Client(site, pthid="another").connect().state.phase for _ in range(2)]
+    assert mine == ["granted", "granted", "denied"] and others == ["granted", "denied"]
+    assert Client(site, pthid="no-longer-valid").connect().state.phase == "denied"
+    site.store.close()
+
+
 def test_seats_are_taken_at_a_rate(path):
     site = Site(path)
-    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, uses=1_000)
+    site.mediator.handlers._policy = replace(site.mediator.handlers._policy, invitations={INVITATION: 1_000})
     burst = Limits().seats_burst
     assert [Client(site).connect().state.phase for _ in range(burst + 5)] == ["granted"] * burst + ["denied"] * 5
     site.now += 1000 * Limits().seat_every_s

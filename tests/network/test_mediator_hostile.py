@@ -147,6 +147,27 @@ def test_delayed_messages_leave_room_for_immediate_ones(path):
     site.store.close()
 
 
+def test_delayed_messages_stay_within_the_limits_of_their_recipient(path):
+    """Each DID had a larger share while there were fewer of them, and what is delayed cannot be fetched."""
+    site = Site(path, Limits(messages=64, shares_min=1, delayed_part=2))
+    bob, boxes = Client(site), [new_peer4(random, [service(site.identity.did)]) for _ in range(16)]
+    for number, box in enumerate(boxes, 1):
+        bob.connect(*(one.did for one in boxes[:number]))
+        while site.hear(forwarded(site, box, str(site.handles), delay_milli=10**9)).what == "delayed":
+            pass
+    [(recipient, used)] = site.store.usage.recipients.items()
+    assert used.messages <= 64, used
+    assert [site.hear(forwarded(site, box, text)).what for box in boxes[8:] for text in "ab"] == ["kept"] * 16
+    assert site.store.queue_status(recipient)[0] == 16, "what can be fetched stays"
+    waiting = site.store.usage.delayed[recipient]
+    assert waiting.messages == 48 and used.messages == 64
+    before = used.bytes, waiting.bytes
+    site.restart()
+    used, waiting = site.store.usage.recipients[recipient], site.store.usage.delayed[recipient]
+    assert (used.bytes, waiting.bytes) == before, "what is counted is what is on disk"
+    site.store.close()
+
+
 def test_a_crowd_leaves_room_for_others(path):
     size = len(letter(new_peer4(random, []), "00"))
     site = Site(path, Limits(bytes=10 * size, total_bytes=80 * size, shares_min=1), is_open=True)
@@ -218,6 +239,27 @@ def test_a_full_mailbox_evicts_its_own_oldest_only(path):
         json.dumps(json.loads(each), sort_keys=True) for each in left
     }
     assert json.loads(left[-len(others) - 1]) == json.loads(flood[-1]), "the newest of the flooded one stays too"
+    site.store.close()
+
+
+def test_mailboxes_that_come_and_go_stay_within_the_limits_of_one_recipient(path):
+    """Shares shrink with each registration, but the mailboxes before had been filled to theirs: 320 MiB for 64."""
+    limits = Limits(bytes=1 << 20, envelope_bytes=10_000)
+    site, most = Site(path, limits), 0
+    bob = Client(site).connect()
+    padding, text = "a" * 8_000, b""
+    for number in range(64):
+        key = new_secret("Ed25519", random)
+        box = did_key_of(public_of(key))
+        assert results(bob.ask(proving(bob, box, key))) == ["success"]
+        share = limits.bytes // max(limits.shares_min, 1 << (site.store.shares(1) - 1).bit_length())
+        for more in range(share // len(padding) + 1):
+            text = json.dumps({**json.loads(letter(BOB, f"{number} {more}")), "x": padding}).encode()
+            assert receipts(site, box, [text]) == [True]
+            most = max(most, site.store.usage.recipients[1].bytes)
+        assert results(bob.ask(mediation.update([Change(box, "remove")], random))) == ["success"]
+    assert limits.bytes - 10_000 < most <= limits.bytes
+    assert json.loads(site.store.envelope(site.store.fetch(1, 1_000)[-1])) == json.loads(text)
     site.store.close()
 
 

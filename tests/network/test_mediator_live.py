@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from zerochat.agent.mediator import loop
 from zerochat.agent.mediator.identity import BadPublicUri, BehindAnother, MediatorMoved, nearest_relay, public_uri
+from zerochat.agent.mediator.limits import INVITATIONS_MAX
 from zerochat.agent.mediator.loop import Service, ServiceOptions
 from zerochat.agent.mediator.mixing import BadMixLink, MixPeers
 from zerochat.agent.mediator.pairwise_dids import service as service_at
@@ -416,6 +417,44 @@ def test_a_mediator_keeps_its_address(start, home, tmp_path):
     running = start(ServiceOptions("127.0.0.1", new_invitation=True), other)
     assert running.service.identity.identity.did == oob_read.read_invitation(old).inviters[0].did
     assert oob_read.read_invitation(running.link).id != oob_read.read_invitation(old).id
+
+
+def test_a_mediator_listens_where_it_did_before(start, home, monkeypatch):
+    heard = []
+
+    class Listening(Web):
+        def __init__(self, listen, **options):
+            heard.append(listen)
+            super().__init__(listen, **options)
+
+    monkeypatch.setattr("zerochat.agent.mediator.loop.Web", Listening)
+    first = start()
+    first.stop()
+    port = first.service.identity.uri.rpartition(":")[2]
+    for options in (ServiceOptions(), ServiceOptions(f"[::1]:{port}"), ServiceOptions(), ServiceOptions("127.0.0.1")):
+        start(options).stop()
+    kept = f"127.0.0.1:{port}"
+    assert heard == ["127.0.0.1:0", kept, f"[::1]:{port}", f"[::1]:{port}", kept]
+
+
+def test_further_invitations_leave_the_earlier_ones_valid(start):
+    def started(**options):
+        running = start(ServiceOptions("127.0.0.1", **options))
+        identity = running.service.identity
+        for one in identity.invitations:
+            found = fetch_invitation(oob_write.short_link(identity.page, one.oobid)).result(DEADLINE_S)
+            assert oob_read.read_invitation(found).id == one.id
+        assert oob_read.read_invitation(running.link).id == identity.invitation.id
+        running.stop()
+        return [(one.id, one.uses) for one in identity.invitations]
+
+    [(first, _)] = started(uses=5)
+    [(second, _), before] = started(further_invitation=True)
+    assert before == (first, 5)
+    assert started(uses=7) == [(second, 7), (first, 5)]
+    many = [started(further_invitation=True) for _ in range(INVITATIONS_MAX)][-1]
+    assert len(dict(many)) == INVITATIONS_MAX and second not in dict(many)
+    assert len(started(new_invitation=True)) == 1
 
 
 def outer_home(folder: Path) -> ProfilePaths:

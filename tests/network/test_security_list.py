@@ -21,7 +21,7 @@ import zmq
 from msgspec.structs import replace
 
 from tests.support.agents import meet, until
-from tests.support.rogue import UNHEARD_S, Rogue, Watched, at_rest, texts
+from tests.support.rogue import ROGUE_KEYS, UNHEARD_S, Rogue, Watched, at_rest, texts
 from tests.support.sockets import Relay, strangers
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.loop_control import IDLE_MS
@@ -55,7 +55,7 @@ class Village:
     def __init__(self, folder, make):
         self.alice, self.bob, self.eve, mallory = (Watched(folder, name).wake() for name in NAMES)
         try:
-            meet(self.alice, self.bob, mallory)
+            meet(self.alice, self.bob, mallory, keys=ROGUE_KEYS)
             for person in (self.alice, self.bob, mallory):
                 assert person.client.wait_for_delivery(
                     "friends", person.client.send_message("friends", "hello").id
@@ -192,7 +192,7 @@ def test_03_no_joiner_is_admitted_with_foreign_keys(people):
     accomplice under Alice's transport key, or under Mallory's own once more, is refused, however well all of it is
     signed. The same under keys of its own is a member."""
     alice, mallory = people("alice", "mallory")
-    meet(alice, mallory)
+    meet(alice, mallory, keys=ROGUE_KEYS)
     group = mallory.group
     theirs = [event.body["transport"] for event in group.control.values() if "transport" in event.body]
     assert len(theirs) == 2
@@ -568,7 +568,7 @@ def test_16_a_removed_member_is_disconnected_at_once(people):
     Here the votes are signed events, the last of which cuts its connections, closes the door to its key and ends the
     relationships. (Also R7.)"""
     alice, bob, mallory = people("alice", "bob", "mallory")
-    meet(alice, bob, mallory)
+    meet(alice, bob, mallory, keys=ROGUE_KEYS)
     out = mallory.group.me
     key = alice.group.view.members[out].transport
     with strangers() as make:
@@ -647,7 +647,7 @@ def test_18_posts_of_a_reader_are_rejected_by_the_recipients(people):
     """There, only the program of a read-only member kept it from writing. Here every member checks the role that the
     signed events give the author at that place of its chain: what a reader writes is passed over."""
     alice, bob = people("alice", "bob")
-    alice.client.create_group("friends")
+    alice.client.create_group("friends", keys=ROGUE_KEYS)
     bob.client.subscribe()
     bob.client.join_group(alice.client.create_invitation("friends").url, role="reader")
     until(lambda: any(m.connection == "connected" for m in alice.client.list_members("friends")), "joining as a reader")

@@ -138,7 +138,7 @@ def test_a_requested_reply_uses_the_same_connection(nodes):
     until(lambda: len(a.of(Delivered)) == 3 and len(a.envelopes()) == 3, a, b)
     assert sorted(a.envelopes()) == [b"again", b"re one", b"re two"]
     [reply] = [item for item in a.of(Arrived) if item.way == "reply"]
-    assert reply == Arrived(0, b"re one", "application/ssi-agent-wire", "reply", b.uri)
+    assert reply == Arrived(0, b"re one", "application/ssi-agent-wire", "reply", b.uri, ticket=1)
 
 
 def test_a_kept_session_carries_both_directions(nodes):

@@ -11,28 +11,22 @@ import apsw
 import pytest
 
 from tests.support.agents import meet, until
-from tests.support.rogue import Rogue, Watched, at_rest, texts
+from tests.support.rogue import ROGUE_KEYS, Rogue, Watched, at_rest, texts
 from tests.support.sockets import strangers
-from zerochat.agent.network.zmq.socket_options import public_key
-from zerochat.crypto.encoding import did_key
-from zerochat.crypto.primitives import ed25519_public
-from zerochat.didcomm.endpoint import Endpoint
-from zerochat.group.event_log.event import ADD, LABEL, Event
-from zerochat.group.inputs import HistoryRead
-from zerochat.group.links.contact import Reach, new_identity, sign_consent, sign_possession, transport_public
+from zerochat.group.effects import Measure
+from zerochat.group.inputs import BatchEnded, HistoryRead, Received
+from zerochat.group.links import rate_limits
 from zerochat.group.links.rate_limits import WORK_US_MAX, WORK_US_PER_S
-from zerochat.group.membership import heads_of
 from zerochat.group.membership.quota import BRANCH_MAX, RESERVE
 from zerochat.group.membership.resolve import ViewBuilder
 from zerochat.group.sync.history_requests import EVENT_WORK_US, KIB_WORK_US, PAGE_WORK_US_MIN, RANGE_WORK_US
-from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import EVENTS, HISTORY_REQUEST
+from zerochat.sim.floods import Flooder, sybils
 
 pytestmark = pytest.mark.slow
 
 PAGE_BYTES = 4096
 SYBILS, RENAMES = 17, 240
-ENVELOPE_EVENTS = 110
 
 
 class Town:
@@ -44,7 +38,7 @@ class Town:
         )
         self.everyone = (self.alice, self.bob, self.eve, mallory)
         try:
-            meet(self.alice, self.bob, mallory)
+            meet(self.alice, self.bob, mallory, keys=ROGUE_KEYS)
             self.control = dict(mallory.group.control)
             mallory.sleep()
             self.rogue = Rogue(mallory, self.alice, make)
@@ -75,47 +69,11 @@ class PagesWritten:
         patch.setattr(journal, "commit", counted)
 
 
-class Flood:
-    """Membership events by Mallory, and by members that she adds."""
-
-    def __init__(self, town):
-        self.group, self.heads = town.rogue.group, heads_of(town.control)
-        self.lamport = max(event.lamport for event in town.control.values())
-        self.ends = {town.rogue.me: (town.rogue.seq, town.rogue.tip)}
-        self.events: list[Event] = []
-        self.mallory, self.mallorys_seed = town.rogue.me, town.rogue.seed
-        for _ in range(SYBILS):
-            self.add_sybil()
-
-    def put(self, seed, author, kind, body):
-        seq, tip = self.ends.get(author, (0, ""))
-        self.lamport += 1
-        place = self.heads, (), self.lamport, int(time.time() * 1000)
-        event = Event(self.group.id, kind, author, seq + 1, tip, *place, body).signed(seed)
-        self.ends[author], self.heads = (event.seq, event.id), (event.id,)
-        self.events.append(event)
-
-    def add_sybil(self):
-        seed, at = os.urandom(32), Endpoint("127.0.0.1", 9)
-        member, name = did_key(ed25519_public(seed)), f"sybil {len(self.events)}"
-        contact = new_identity(os.urandom, Reach(public_key(os.urandom(32)), at, at), self.group.profile.envelope)
-        said = (member, name, contact.did, "writer", transport_public(seed))
-        body = dict(zip(("member", "label", "contact", "role", "transport"), said, strict=True))
-        body["possession"] = sign_possession(seed, self.group.id, member)
-        body["consent"] = sign_consent(seed, self.group.id, self.mallory, *said)
-        self.put(self.mallorys_seed, self.mallory, ADD, body)
-        self.sybils = [*getattr(self, "sybils", []), (seed, member)]
-
-    def rename_all(self):
-        for seed, member in self.sybils:
-            for number in range(RENAMES):
-                self.put(seed, member, LABEL, {"label": f"{member[-6:]} {number}"})
-
-
 def test_membership_flood_costs_linear_work_and_leaves_room(town, monkeypatch):
     """4,097 events in 38 envelopes made the core of each member work for 108 s, and closed the group for good."""
-    flood, rogue, alice = Flood(town), town.rogue, town.alice
-    flood.rename_all()
+    monkeypatch.setattr(rate_limits, "BRANCH_EVENTS_MAX", 1 << 20)  # all at once, so that the quotas are reached
+    rogue, alice = town.rogue, town.alice
+    by = Flooder(rogue.group, alice.group.me, rogue.relationship, int(time.time() * 1000), os.urandom)
     applied = [0]
     apply = ViewBuilder.apply
 
@@ -125,18 +83,12 @@ def test_membership_flood_costs_linear_work_and_leaves_room(town, monkeypatch):
 
     monkeypatch.setattr(ViewBuilder, "apply", counted)
     envelope = b""
-    for begin in range(0, len(flood.events), ENVELOPE_EVENTS):
-        body = {
-            "group": rogue.group.id,
-            "runs": write_runs(flood.events[begin : begin + ENVELOPE_EVENTS]),
-            "view": "",
-            "have": [],
-        }
-        envelope = rogue.packed(EVENTS, body)
+    for kind, body in sybils(by, SYBILS, RENAMES):
+        envelope = rogue.packed(kind, body)
         rogue.dealer.socket.send(envelope)
     alice.effects_of(envelope)
     accepted = len(alice.group.control) - len(town.control)
-    print(f"{len(flood.events)} events sent, {accepted} accepted, {applied[0]} applied to views")
+    print(f"{SYBILS * (1 + RENAMES)} events sent, {accepted} accepted, {applied[0]} applied to views")
     assert SYBILS < accepted <= BRANCH_MAX + RESERVE * SYBILS
     # Alice, Bob and Eve are in this process; each may resolve a view anew when something concurrent arrives.
     assert applied[0] <= 40 * accepted
@@ -144,6 +96,33 @@ def test_membership_flood_costs_linear_work_and_leaves_room(town, monkeypatch):
     town.eve.client.join_group(alice.client.create_invitation("friends").url)
     until(lambda: any(group.state == "active" for group in town.eve.client.list_groups()), "joining")
     until(lambda: "Robert" in {member.label for member in alice.group.view.members.values()}, "renaming")
+    assert alice.is_well()
+
+
+def test_refused_envelopes_cost_no_commit(town, monkeypatch):
+    """Each cost Alice an `fsync`, for a rate limit that need not be durable."""
+    rogue, alice = town.rogue, town.alice
+    journal, useful, mark = alice.thread.loop.journal, [], [len(alice.steps)]
+    commit = journal.commit
+
+    def noted(*about):
+        since, mark[0] = alice.steps[mark[0] :], len(alice.steps)
+        useful.append([input_ for input_, effects in since if not any(map(is_refusal, effects))])
+        commit(*about)
+
+    def is_refusal(effect):
+        return isinstance(effect, Measure) and effect.name == "dropped"
+
+    before = alice.group.links.peers[rogue.me].rate_limit
+    monkeypatch.setattr(journal, "commit", noted)
+    for number in range(100):
+        assert rogue.send(b'{"nothing": %d}' % number) == "Malformed"
+    after = alice.group.links.peers[rogue.me].rate_limit
+    assert after.at > before.at, "they count"
+    refused = sum(isinstance(input_, Received) for input_, effects in alice.steps if any(map(is_refusal, effects)))
+    assert refused >= 100 and all(any(not isinstance(one, BatchEnded) for one in batch) for batch in useful)
+    rogue.post("what is stored is written with the next commit")
+    until(lambda: journal._written is alice.thread.loop.agent, "a commit")
     assert alice.is_well()
 
 

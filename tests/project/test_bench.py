@@ -5,11 +5,15 @@ import os
 import pkgutil
 import random
 import shutil
+import signal
 import socket
 import statistics
+import subprocess
 import sys
+import time
 from collections import defaultdict
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +23,10 @@ import benchmarks
 from analytics.thesis import MESSAGE_B, STATE_B
 from benchmarks import Figure, Row, any_goal, group, pane, take_turns
 from benchmarks.ours import agents
-from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, sample_text
+from benchmarks.ours.core import HEALING, MULTI, SIGNED, SINGLE, Star, sample_text
 from benchmarks.ours.terminals import NotPainted, Terminal
 from benchmarks.peers import rooms, thesis
+from benchmarks.peers.cpu import cpu_ms, session
 from benchmarks.peers.rooms import Burst, NotHere
 from benchmarks.peers.tcp import bytes_sent
 from benchmarks.startup import has_frame
@@ -261,6 +266,16 @@ def test_the_goal_of_signing_keys_is_half_the_pairwise_time():
     assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, SINGLE, "Tox"}
 
 
+def test_the_goal_of_keys_that_heal_is_the_time_of_sender_keys():
+    bursts = bursts_of(Tox=[90], ours=[200])
+    bursts[HEALING][8, 100] = [Burst(70, 800, 800, 9_000)]
+    assert group.time_row(HEALING, (8, 100), bursts).goal == 90
+    bursts[SIGNED][8, 100] = [Burst(60, 800, 800, 9_000)]
+    row = group.time_row(HEALING, (8, 100), bursts)
+    assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, SIGNED, "Tox"}
+    assert HEALING not in group.time_row(SIGNED, (8, 100), bursts).peers
+
+
 def test_a_failing_program_is_missing_a_slow_one_runs_once(monkeypatch):
     asked, bursts, missing = [], bursts_of(), {}
 
@@ -289,3 +304,31 @@ def test_one_lost_copy_is_not_all():
     assert copies.met
     bursts[MULTI][8, 100].append(Burst(99, 799, 800, 80_000))
     assert not group.success_row(MULTI, 8, bursts).met
+
+
+def test_the_goal_of_processor_time():
+    bursts = bursts_of(ours=[95], lean=[50], Tox=[120])
+    for name, used in ((MULTI, 800.0), (f"lean form, {MULTI}", 400.0), ("Tox", 1_600.0)):
+        bursts[name][8, 100] = [replace(one, cpu_ms=used) for one in bursts[name][8, 100]]
+    row = group.cpu_row(MULTI, (8, 100), bursts)
+    assert (row.ours.median, row.peers["Tox"].median, row.goal, row.met) == (1.0, 2.0, 0.75, False)
+    assert row in list(group.rows_of(MULTI, bursts))
+    bursts["Tox"][8, 100] = [replace(one, cpu_ms=160.0) for one in bursts["Tox"][8, 100]]
+    assert group.cpu_row(MULTI, (8, 100), bursts).goal == 0.2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_processor_time_is_that_of_all_processes_of_a_session():
+    program = "import os, time\nif os.fork() == 0:\n while True: pass\nprint('ready', flush=True)\ntime.sleep(60)"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as leader:
+        try:
+            assert leader.stdout is not None and leader.stdout.readline() == b"ready\n"
+            pids = session(leader.pid)
+            assert len(pids) == 2 and leader.pid in pids
+            first = cpu_ms(pids) or 0.0
+            while (cpu_ms(pids) or 0.0) <= first + 5:
+                time.sleep(0.01)
+            assert sum(cpu_ms([pid]) or 0.0 for pid in pids if pid != leader.pid) >= 5, "the fork is the busy one"
+        finally:
+            os.killpg(leader.pid, signal.SIGKILL)

@@ -101,7 +101,7 @@ def test_costly_kinds_stay_within_the_bounds():
 
 
 def test_a_receiver_that_charges_nothing_is_found(monkeypatch):
-    monkeypatch.setattr(rate_limits, "charge_work", lambda *given: None)
+    monkeypatch.setattr(rate_limits, "charge_work", lambda *given, **named: None)
     monkeypatch.setattr(rate_limits, "settle_work", lambda *given: None)
     assert seeded(("tlog extension", 1))[1] == {"signatures"}
     assert "sql" in seeded(("tlog submit", 1))[1]
@@ -109,7 +109,7 @@ def test_a_receiver_that_charges_nothing_is_found(monkeypatch):
 
 def test_a_receiver_without_any_limit_is_found(monkeypatch):
     for name in ("charge_work", "charge_bytes", "settle_work"):
-        monkeypatch.setattr(rate_limits, name, lambda *given: None)
+        monkeypatch.setattr(rate_limits, name, lambda *given, **named: None)
     monkeypatch.setattr(rate_limits, "spend_envelope", lambda *given: True)
     assert {"sql", "written"} & seeded(("packed posts", 1))[1]
 

@@ -7,6 +7,7 @@ import pytest
 
 import manual
 from tests.support.doc_pages import commands
+from zerochat import limits
 from zerochat.cli.parser import parse
 from zerochat.presentation import keep_rules
 
@@ -48,6 +49,18 @@ def test_a_page_fits_in_120_columns_except_for_tables(page):
 def test_the_range_of_a_retention_is_stated(topic):
     (page,) = (one for one in PAGES if one.stem == topic)
     assert keep_rules.range_text() in " ".join(page.read_text(encoding="utf-8").split())
+
+
+def test_the_limits_of_large_groups_are_stated():
+    """In one place each, and where they are felt."""
+    text = {page.stem: " ".join(page.read_text(encoding="utf-8").split()) for page in PAGES}
+    assert f"groups of up to {limits.INDICATOR_MEMBERS_MAX} members: each costs an envelope" in text["limits"]
+    assert f"`members`, `delivery`, JSON-RPC) | {limits.MEMBER_PAGE_MAX};" in text["limits"]
+    assert f"{limits.RECEIPTS_MAX:,} for a member, {limits.RECEIPTS_GROUP_MAX:,} for a group" in text["limits"]
+    assert f"in groups of at most {limits.INDICATOR_MEMBERS_MAX}." in text["settings"]
+    assert f"in groups with more than {limits.INDICATOR_MEMBERS_MAX} members" in text["json-rpc"]
+    assert f"In a group of more than {limits.MEMBER_PAGE_MAX} members, first the count" in text["delivery"]
+    assert f"A list shows {limits.MEMBER_PAGE_MAX} members at once" in text["groups"]
 
 
 def test_the_mark_void_is_explained():

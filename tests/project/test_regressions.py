@@ -26,7 +26,7 @@ from tests.support.agents import meet, until
 from tests.support.cut_world import Cut
 from tests.support.frame_pair import pair
 from tests.support.raw_curve import RawMember
-from tests.support.rogue import Rogue, Watched, at_rest, texts
+from tests.support.rogue import ROGUE_KEYS, Rogue, Watched, at_rest, texts
 from tests.support.small_world import Small
 from tests.support.sockets import Relay, curve, peers, strangers
 from tests.support.sockets import until as pumped_until
@@ -388,7 +388,7 @@ def test_r05_equal_labels_are_not_equal_views():
 def test_r06_an_absurd_time_is_refused(people):
     """Over sockets: no time of a peer's moves Alice's clock further than five minutes, and none wraps it around."""
     alice, mallory = people("alice", "mallory")
-    meet(alice, mallory)
+    meet(alice, mallory, keys=ROGUE_KEYS)
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
@@ -470,7 +470,7 @@ def test_r11_an_agent_queries_no_name_server_for_a_peer(people, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", recorded)
     alice, bob, mallory = people("alice", "bob", "mallory")
-    meet(alice, bob, mallory)
+    meet(alice, bob, mallory, keys=ROGUE_KEYS)
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
@@ -553,7 +553,7 @@ def test_r18_a_low_order_key_is_refused_without_side_effects(people):
     """Over sockets: as the ephemeral key of an envelope, and as the CURVE key at which a member says that it is
     reached. The library raises an error of its own kind for these, which must not get through as one."""
     alice, bob, mallory = people("alice", "bob", "mallory")
-    meet(alice, bob, mallory)
+    meet(alice, bob, mallory, keys=ROGUE_KEYS)
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
@@ -611,7 +611,7 @@ def test_a_recorded_session_changes_nothing_in_any_order():
 def test_a_flooding_member_is_limited_and_others_are_served(people):
     """T10: what is too much is passed over, not refused; it does not shut anybody out, and Bob is heard meanwhile."""
     alice, bob, mallory = people("alice", "bob", "mallory")
-    meet(alice, bob, mallory)
+    meet(alice, bob, mallory, keys=ROGUE_KEYS)
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)
@@ -639,7 +639,7 @@ def test_a_member_that_sends_malformed_messages_is_banned(people, monkeypatch):
     assert bans.BAN_S == 10 * 60, "and not as short as here"
     monkeypatch.setattr(bans, "BAN_S", 2.0)
     alice, bob, mallory = people("alice", "bob", "mallory")
-    meet(alice, bob, mallory)
+    meet(alice, bob, mallory, keys=ROGUE_KEYS)
     mallory.sleep()
     with strangers() as make:
         rogue = Rogue(mallory, alice, make)

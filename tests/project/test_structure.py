@@ -10,8 +10,8 @@ MEDIAN_LINES_MAX = 200
 SUMMARY_CHARS_MAX = 117
 VOCABULARIES = {"zerochat.group.effects", "zerochat.group.inputs"}
 """Modules that define the words of the core, one record after the other."""
-TABLES = {"handle_command", "add", "_add_new", "describe"}
-"""Functions that are a table: a line or two for each command, notification or option."""
+TABLES = {"handle_command", "add", "_add_new", "describe", "_run_group_timer"}
+"""Functions that are a table: a line or two for each command, notification, timer or option."""
 
 
 def _facts() -> dict[str, Facts]:

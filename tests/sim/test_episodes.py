@@ -38,6 +38,7 @@ from zerochat.sim.episode import (
     POST,
     PRIVATE,
     ROTATE,
+    UPGRADE,
     USER_ACTIONS,
     Action,
     make_script,
@@ -95,7 +96,7 @@ def test_seed_704_single_recipient_order_is_deterministic():
 @pytest.mark.slow
 def test_scripts_cover_all_actions_and_faults():
     seen = {act.kind for seed in range(300) for act in script(seed)}
-    assert seen == {POST, ANNOTATE, ATTACH, MUTUAL_REMOVAL, PRIVATE, ROTATE, *USER_ACTIONS, *FAULTS}
+    assert seen == {POST, ANNOTATE, ATTACH, MUTUAL_REMOVAL, PRIVATE, ROTATE, UPGRADE, *USER_ACTIONS, *FAULTS}
     assert all(act.describe() for seed in range(300) for act in script(seed))
 
 

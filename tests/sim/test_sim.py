@@ -19,7 +19,15 @@ from zerochat.sim.batch import BatchPlan, run_all
 from zerochat.sim.fast_crypto import cached_signatures
 
 EVERYDAY = 60
-EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
+EVERYTHING = {
+    *CONTROL,
+    *MODES,
+    *get_args(JoinRule),
+    *get_args(RemoveRule),
+    *get_args(AgreementRule),
+    "active",
+    "left",
+}
 
 
 @pytest.mark.slow
@@ -62,7 +70,7 @@ def test_histories_cover_all_cases():
 
 
 def test_without_retransmission_posts_are_lost(monkeypatch):
-    monkeypatch.setattr(acknowledgements, "retransmit", lambda tx, name: None)
+    monkeypatch.setattr(acknowledgements, "retransmit", lambda tx, name, synced="": None)
     monkeypatch.setattr(history_requests, "request_missing", lambda tx, name: None)
     monkeypatch.setattr(backfill, "request_page", lambda tx, name: None)
     with pytest.raises(Violation, match="lacks a post"):
@@ -82,9 +90,10 @@ def test_detects_duplicate_delivery(monkeypatch):
         play_history(1)
 
 
-def test_perfect_network_drops_nothing():
+@pytest.mark.parametrize("seed", [2, 10])
+def test_perfect_network_drops_nothing(seed):
     """Envelopes that overtake the answer they depend on are rejected and retransmitted; none counts as an attack."""
-    world = play_history(3, faults=Faults(loss=0, duplication=0, delay_ms_max=5))
+    world = play_history(seed, faults=Faults(loss=0, duplication=0, delay_ms_max=5))
     assert {name for node in world.nodes.values() for name in node.dropped} <= {"dropped Refused"}
 
 

@@ -62,8 +62,8 @@ def people(tmp_path):
             person.sleep()
 
 
-def meet(host, *guests, group="friends"):
-    host.client.create_group(group)
+def meet(host, *guests, group="friends", **rules):
+    host.client.create_group(group, **rules)
     for guest in guests:
         guest.client.subscribe()
         guest.client.join_group(host.client.create_invitation(group).url)

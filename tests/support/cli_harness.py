@@ -180,6 +180,7 @@ def agent(fake_agent: Callable[..., Any]) -> Callable[..., Any]:
 
     def start(**answers: Any) -> Any:
         answers.setdefault("list_groups", lambda _: [HIKERS])
+        answers.setdefault("get_status", lambda _: STATUS)
         profile_paths(None, os.environ).data.mkdir(parents=True, exist_ok=True)
         return fake_agent(path=profile_paths(None, os.environ).socket, **answers)
 
@@ -256,6 +257,7 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
         "list_groups": lambda _: [HIKERS],
         "send_message": lambda _: SENT,
         "create_invitation": lambda _: INVITATION,
+        "get_status": lambda _: STATUS,
     }
 
     class Thread:

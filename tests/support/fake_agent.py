@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zerochat import rpc
+from zerochat.limits import KEYS_DEFAULT
 from zerochat.rpc import (
     Author,
     ConnectionInfo,
@@ -98,6 +99,8 @@ class FakeAgent:
         self.connections: list[ConnectionInfo] = []
         self.letters: list[rpc.ConnectionMessage] = []
         self.hidden = False
+        self.cut_off = False
+        """It connects to its own mediators only, and none sends for it."""
         self.joins: list[JoinStatus] = []
         self.open_invitations: list[rpc.OpenInvitation] = []
         self.drafts: dict[str, str] = {}
@@ -154,7 +157,7 @@ class FakeAgent:
             nick=self.nick,
             members=len(members),
             connected=len(nicks),
-            keys="pairwise-multi",
+            keys=KEYS_DEFAULT,
             path="mesh",
             accountability="acks",
             view="3f9a12c4b7e0",
@@ -409,6 +412,7 @@ class FakeAgent:
             warning=self.warning,
             groups=self._list_groups(params),
             hidden=self.hidden,
+            sends="nothing" if self.cut_off else "direct",
             web=["http://192.0.2.7:8080"] if self.hidden else [],
             mediators=[one for one in self.connections if one.mediator],
             joins=self.joins,
@@ -422,8 +426,13 @@ class FakeAgent:
 
         return [info(group) for group in self.groups.values()]
 
-    def _list_members(self, params: rpc.GroupParams) -> list[MemberInfo]:
-        return self.groups[params.group].members
+    def _list_members(self, params: rpc.ListMembersParams) -> list[MemberInfo]:
+        found = self.groups[params.group].members
+        if params.dids is not None:
+            return [one for one in found if one.did in params.dids]
+        start = next((at for at, one in enumerate(found, 1) if one.did == params.after), 0)
+        matching = [one for one in found[start:] if params.query.casefold() in one.nick.casefold()]
+        return matching[: params.limit]
 
     def _subscribe(self, params: rpc.SubscribeParams) -> rpc.Subscribed:
         if isinstance(params.since, int):
@@ -821,6 +830,20 @@ class FakeAgent:
         del self.groups[params.group]
         return NoParams()
 
+    def _upgrade_group(self, params: rpc.GroupParams) -> GroupInfo:
+        group = self.groups[params.group]
+        upgrade = group.info.upgrade
+        assert upgrade is not None
+        votes = upgrade.votes + (not upgrade.voted)
+        if votes >= upgrade.needed:
+            group.info = replace(group.info, keys=upgrade.keys, upgraded_from=group.info.keys, upgrade=None)
+        else:
+            group.info = replace(group.info, upgrade=replace(upgrade, votes=votes, voted=True))
+        return group.info
+
+    def _rekey_group(self, params: rpc.GroupParams) -> GroupInfo:
+        return self.groups[params.group].info
+
     def _resume_group(self, params: rpc.GroupParams) -> GroupInfo:
         group = self.groups[params.group]
         group.info = replace(group.info, suspended=False)
@@ -897,8 +920,12 @@ class FakeAgent:
             )
             for number, each in enumerate(group.members[1:])
         ]
+        itself = group.info.keys == "dcgka"
         about = rpc.MessageEvidence(
-            event=event, signed=signs, why="" if signs else "keys", members=others if signs and event.self else []
+            event=event,
+            signed=signs or itself,
+            why="" if signs else "itself" if itself else "keys",
+            members=others if signs and event.self else [],
         )
         return replace(found, message=about)
 
@@ -970,4 +997,8 @@ class FakeAgent:
             )
             for number, each in enumerate(group.members[1:])
         ]
-        return DeliveryReport(params.group, params.id, known.delivered, known.of, False, others, event, signed)
+        found = [one for one in sorted(others, key=lambda one: one.delivered) if params.query in one.nick]
+        start = int(params.after or 0)
+        page, end = found[start : start + params.limit], start + params.limit
+        more = str(end) if end < len(found) else ""
+        return DeliveryReport(params.group, params.id, known.delivered, known.of, False, page, event, signed, more)

@@ -12,6 +12,7 @@ from zerochat.group.files.hash_tree import PART_BYTES, leaf, levels_over, path_i
 from zerochat.group.inputs import CreateGroup, DownloadFile, FileFailed, FileVerified, PartsRead, PartsStored, SendPost
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import pack
+from zerochat.sim import World
 
 
 def content(size, seed=7):
@@ -27,17 +28,20 @@ def file_of(data, name="photo.jpg", kind="image/jpeg"):
     return File(b64url(levels_over([leaf(part) for part in cut_up(data)])[-1][0]), len(data), name, kind)
 
 
-class Filed(Cut):
-    """Members of one group with disks for files."""
+class Disks(World):
+    """A world whose members have disks for files."""
 
-    def __init__(self, members=3, policy=None, keys=None):
+    id: str
+
+    def __init__(self, *arguments, **more):
         self.disks = {}
         self.asked = []
         self.spoiled = {}
         """By member and part: what it sends instead."""
-        super().__init__(members, policy)
-        if keys:
-            self.id = self.run_command("n0", CreateGroup("others", "n0", self.envelope, keys)).result.group
+        super().__init__(*arguments, **more)
+
+    def did(self, name):
+        return self.nodes[name].agent.groups[self.id].me
 
     def attach(self, name, data, text="look", file=None):
         file = file or file_of(data)
@@ -79,6 +83,15 @@ class Filed(Cut):
             case Remove(group, key):
                 self.disks.pop((node.name, group, key), None)
         super()._perform(node, effect)
+
+
+class Filed(Disks, Cut):
+    """Members of one group with disks for files."""
+
+    def __init__(self, members=3, policy=None, keys=None):
+        super().__init__(members, policy)
+        if keys:
+            self.id = self.run_command("n0", CreateGroup("others", "n0", self.envelope, keys)).result.group
 
     def forget_stored(self, name):
         """What its disk has not said yet, it does not say any more."""

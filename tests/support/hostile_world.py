@@ -12,16 +12,21 @@ from zerochat.sim import SIMULATED_PACKERS
 
 
 class Hostile(Small):
-    """Three members, of whom the last one does as the test says."""
+    """Members, of whom the last one does as the test says."""
 
-    def __init__(self):
-        super().__init__()
+    key_mode = "pairwise-multi"  # what it says needs no signature and no key of a ratchet
+
+    def __init__(self, members=3, inviter="n0"):
+        """`inviter`: adds the others, once the founder has added it."""
+        super().__init__(members)
         self.forks = []
         self.disagreements = []
         self.id = self.found()
-        for name in ("n1", "n2"):
-            assert self.join(name, self.invite(self.id)).phase == "joined"
-        self.mallory = self.group("n2")
+        for name in list(self.nodes)[1:]:
+            by = "n0" if name <= inviter else inviter
+            assert self.join(name, self.invite(self.id, by)).phase == "joined"
+        *self.victims, self.hostile = self.nodes
+        self.mallory = self.group(self.hostile)
         self.run(for_ms=5_000)
 
     def _perform(self, node, effect):
@@ -33,9 +38,9 @@ class Hostile(Small):
         else:
             super()._perform(node, effect)
 
-    def utter(self, to, kind, body):
-        """Mallory says something authentic, over her own link."""
-        mine = self.group("n2")
+    def utter(self, to, kind, body, by=""):
+        """Mallory, or another member, says something authentic, over her own link."""
+        mine = self.group(by or self.hostile)
         relationship = mine.links.relationships[self.group(to).me]
         message = Message(type=kind, id=new_id(self.rng.randbytes), body=body)
         packer = SIMULATED_PACKERS[self.envelope]

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from zerochat.group.state.composite import Composite
+from zerochat.group.composite import Composite
 
 KEY = bytes(range(32))
 

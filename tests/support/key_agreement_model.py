@@ -16,11 +16,21 @@ from msgspec.structs import replace
 
 from tests.support.membership_book import ADMINS, ANYONE, FLAT, Book, did, seed
 from zerochat.crypto import hpke, two_party
+from zerochat.crypto.encoding import INTEGER_MAX
 from zerochat.crypto.prekeys import renewed
 from zerochat.crypto.primitives import blake2b_keyed, x25519_public
 from zerochat.errors import Refused, RemoteError
 from zerochat.group.event_log.event import ADD, Event
 from zerochat.group.inputs import StepContext
+from zerochat.group.key_agreement.channel_reset import (
+    ChannelReset,
+    confirm,
+    offer,
+    receive_reset,
+    reset,
+    taken,
+    with_channels,
+)
 from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.key_event import Directs, KeyEvent, pair_context
 from zerochat.group.key_agreement.key_schedule import adopted, advanced, member_secret, next_message
@@ -78,6 +88,14 @@ class Sent:
     audience: frozenset[str]
 
 
+@dataclass(frozen=True)
+class SentReset:
+    """A reset on its way to one member."""
+
+    author: str
+    reset: ChannelReset
+
+
 @dataclass
 class Node:
     """One member: its events, its keys, and what has not reached it yet."""
@@ -95,6 +113,8 @@ class Node:
     memory: set[bytes] = field(default_factory=set)
     """Every secret that the state has ever held."""
     heads: set[str] = field(default_factory=set)
+    contact: bytes = b""
+    """The secret of its contact key; empty: members meet."""
     thief: "Thief | None" = None
     """A copy of this node that receives what it receives."""
 
@@ -160,6 +180,9 @@ class Model:
         last_resort: float = 0.5,
         resets: bool = False,
         rogue: bool = False,
+        meet: bool = True,
+        offers: float = 0.5,
+        steals_contact: bool = True,
     ) -> None:
         self.random = random.Random(number)
         self.policy = policy or self.random.choice(POLICIES)
@@ -173,6 +196,8 @@ class Model:
         self.names = (f"n{at}" for at in count(1))
         self.resets, self.rogue = resets, did("n1") if rogue else ""
         self.strict = not resets and not rogue
+        self.offers, self.steals_contact = offers, steals_contact
+        self.meet, self.replays, self.to_contact = meet, list[tuple[Node, SentReset]](), 0
         self.complaints: list[Complaint] = []
         self.checks = self.updates = self.returns = self.clock = 0
         self.read: dict[str, set[tuple[str, int]]] = {}
@@ -188,6 +213,7 @@ class Model:
     def _enrol(self, name: str, person: str) -> Node:
         keys = Keys(self.book.id, did(name), held=renewed((), NOW, self.random.randbytes))
         node = self.nodes[did(name)] = Node(name, did(name), person, keys)
+        node.contact = b"" if self.meet else self.random.randbytes(BYTES)
         return node
 
     def _context(self) -> StepContext:
@@ -236,6 +262,11 @@ class Model:
 
     def _connect(self, node: Node, peer: str) -> None:
         if peer == node.did or peer not in self.nodes:
+            return
+        if not self.meet:
+            node.keys = with_channels(node.keys, {peer: x25519_public(self.nodes[peer].contact)})
+            if self.random.random() < self.offers:
+                self._offer(node, peer)
             return
         channel = node.keys.channels.get(peer)
         if channel is None and self.random.random() < self.last_resort:
@@ -353,6 +384,15 @@ class Model:
         members = self.membership(node)
         if node.did not in members.members or node.did == self.rogue:
             return
+        if not self.meet:
+            old, others = node.keys, {*self.view(node).members, *self.view(node).former} - {node.did}
+            node.keys = Keys(old.group, old.me, number=old.number, numbers=old.numbers)
+            node.keys = replace(node.keys, epoch=replace(node.keys.epoch, sent=old.epoch.sent))
+            for peer in sorted(others):
+                node.keys = with_channels(node.keys, {peer: x25519_public(self.nodes[peer].contact)})
+                self._restart(node, peer)
+            self._produce(node, members, update=True)
+            return
         channels = {
             peer: two_party.reached(x25519_public(self.nodes[peer].keys.held[0].secret))
             for peer in {*self.view(node).members, *self.view(node).former} - {node.did}
@@ -362,9 +402,35 @@ class Model:
         node.keys = replace(keys, epoch=replace(keys.epoch, sent=old.epoch.sent))
         self._produce(node, members, update=True, reset=True)
 
+    def _offer(self, node: Node, peer: str) -> None:
+        node.keys, made = offer(node.keys, peer, self._context().now, self.random.randbytes)
+        self._send_reset(node, peer, made)
+
+    def _restart(self, node: Node, peer: str, number: int = INTEGER_MAX) -> None:
+        node.keys, made = reset(node.keys, peer, self._context().now, self.random.randbytes, number)
+        if made is not None:
+            self._send_reset(node, peer, made)
+
+    def _send_reset(self, node: Node, peer: str, made: ChannelReset) -> None:
+        """A reset goes to the peer; any earlier one, to any member, comes again."""
+        sent = SentReset(node.did, made)
+        self.replays.append((self.nodes[peer], sent))
+        self.nodes[peer].queue.append(sent)
+        again, replayed = self.random.choice(self.replays)
+        again.queue.append(replayed)
+
+    def _take(self, node: Node, sent: SentReset) -> None:
+        author, keys = self.nodes[sent.author], receive_reset(node.keys, sent.author, sent.reset)
+        if keys is not None:
+            node.keys = keys
+            if sent.reset.lost:
+                self._offer(node, sent.author)
+        author.keys = confirm(author.keys, node.did, *taken(node.keys, sent.author))
+
     def settle(self) -> None:
-        """Three rounds in which every member says what is due, and asks for what it lacks."""
-        for _ in range(3):
+        """Rounds in which every member says what is due, and asks for what it lacks: three, or six where lost channels
+        begin anew by offers."""
+        for _ in range(3 if self.meet else 6):
             self.drain()
             for node in self.nodes.values():
                 self.speak_keys(node)
@@ -383,14 +449,14 @@ class Model:
         if not self.is_member(node):
             return
         self.speak_keys(node)
-        keys, epoch, number, key = sending_key(node.keys)
-        self._keep(node, keys)
+        sending = sending_key(node.keys)
+        self._keep(node, sending.keys)
         membership = self.membership(node)
         message = Message(
             node.did,
-            epoch,
-            number,
-            key,
+            sending.epoch,
+            sending.number,
+            sending.key,
             membership.heads,
             membership.members,
             len(self.messages) + len(self.key_events),
@@ -414,6 +480,8 @@ class Model:
                 self._hear(node, thing)
             case Message():
                 self._read(node, thing)
+            case SentReset():
+                self._take(node, thing)
         return True
 
     def _ready(self, node: Node, thing: object) -> bool:
@@ -429,6 +497,8 @@ class Model:
                 began = next(one for one in self.key_events if one.event.id == thing.epoch).event
                 known = node.seen.get(thing.author, 0) >= began.number
                 return known and all(name in node.control for name in thing.control)
+            case SentReset():
+                return True
         raise AssertionError
 
     def _hear(self, node: Node, sent: Sent) -> None:
@@ -442,7 +512,7 @@ class Model:
             direct = parse_direct(direct_bytes(direct), node.did)
         if node.thief:
             self._overhear(node, node.thief, sent)
-        done = process(node.keys, event, direct, self.membership(node), NOW)
+        done = process(node.keys, event, direct, self.membership(node), NOW, node.contact)
         self.complaints += [done.complaint] if done.complaint else []
         if (
             self.strict
@@ -453,6 +523,11 @@ class Model:
         if direct is not None and not done.broken and not done.complaint:
             node.memory.add(sent.seed or self._snapshot(sent))
         self._keep(node, done.keys)
+        self.to_contact += done.by_contact
+        if not self.meet and done.by_contact:
+            self._offer(node, event.author)
+        if not self.meet and done.broken:
+            self._restart(node, event.author, event.number)
         if self.eager and self.is_member(node) and due(node.keys, self.membership(node), NOW) == "other":
             self.speak_keys(node)
 
@@ -559,7 +634,7 @@ class Model:
                         known.add(start)
             step = advanced(start, event.place)
             if start in known:
-                known |= set(step)
+                known |= {step.epoch_key, step.ratchet}
             epochs[event.id] = step.epoch_key
 
         def opens(message: Message) -> bool:
@@ -574,7 +649,7 @@ class Model:
 
     def steal(self, node: Node) -> Thief:
         """Copy the whole state of a member."""
-        memory = secrets_in(node.keys)
+        memory = secrets_in((node.keys, node.contact if self.steals_contact else b""))
         for sent in self.key_events:
             content = sent.seed or self._snapshot(sent)
             if sent.event.number <= node.keys.numbers.get(sent.event.author, 0) and self._unseals(memory, node, sent):
@@ -597,7 +672,9 @@ class Model:
     def _overhear(self, node: Node, thief: Thief, sent: Sent) -> None:
         """The copy of a node processes what the node does."""
         direct = sent.directs.direct(node.did)
-        done = process(thief.keys, sent.event, direct, self.membership(node), NOW)
+        done = process(
+            thief.keys, sent.event, direct, self.membership(node), NOW, node.contact if self.steals_contact else b""
+        )
         thief.memory |= new_secrets(thief.keys, done.keys)
         if direct is not None and not done.broken:
             thief.memory.add(sent.seed or self._snapshot(sent))

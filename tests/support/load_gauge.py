@@ -34,8 +34,9 @@ MEMBER_MB_MAX = SLACK_MB + (
     (transport.MEMBER_CONNECTIONS_MAX * tcp_control.BACKLOG_BYTES_MAX + QUEUE_BYTES_MAX) / 2**20
 )
 
-LEFT_MB, WORD_MB = 0.75, 2 / 1024
-"""What may be held after an attack, and by each word of a member: caches, and the pages of the journal in memory."""
+LEFT_MB, WORD_MB = 0.75, 4 / 1024
+"""What may be held after an attack, and by each word of a member: caches, and the pages of the journal in memory. A
+word takes about 2 kB of them on average, until SQLite's caches are full (4 MB)."""
 
 WORDS_MIN = 20
 """Words of a member that are delivered during an attack."""

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from zerochat.agent.mediator.core import Mediator, Outcome
-from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.limits import INVITATION_USES, Limits
 from zerochat.agent.mediator.protocol_handlers import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey
@@ -30,6 +30,8 @@ V1, V2 = PACKERS["didcomm/v1"], PACKERS["didcomm/v2"]
 KEY = bytes(range(32))
 
 URI = "http://mediator.example:8080"
+
+INVITATION = "the-invitation"
 
 NOW = 1_800_000_000_000
 
@@ -59,7 +61,7 @@ class Site:
         self.start()
 
     def start(self) -> None:
-        policy = Policy("the-invitation", self.is_open)
+        policy = Policy({INVITATION: INVITATION_USES}, self.is_open)
         self.mediator = Mediator(
             self.store, self.identity, policy=policy, uris=(self.uri,), random=random, limits=self.limits
         )
@@ -88,9 +90,7 @@ class Site:
 class Client:
     """A recipient that any DIDComm v2 library could be, with our own state machine beside it."""
 
-    def __init__(
-        self, site: Site, *, pthid: str | None = "the-invitation", stays: bool = True, learns: bool = True
-    ) -> None:
+    def __init__(self, site: Site, *, pthid: str | None = INVITATION, stays: bool = True, learns: bool = True) -> None:
         """Without `learns` it does not understand that a DID may be replaced, and takes what comes."""
         self.site, self.identity, self.learns = site, new_peer4(random, []), learns
         self.theirs = site.identity.did

@@ -19,6 +19,8 @@ CONTACT = new_identity(
 FLAT, ADMINS = Policy.default(), Policy.default("admins")
 
 ANYONE = Policy(remove="anyone", quorum=0)
+RULED_ANYONE = Policy(remove="anyone", quorum=0, roles="admins")
+LETTERS = "abcdefg"
 
 
 def seed(name):
@@ -122,3 +124,12 @@ class Book:
             check_control(event, self.control)
         with pytest.raises(Refused):
             check_all([*self.control.values(), event])
+
+
+def ruled(policy=ADMINS):
+    """Owner a, admins b and c, writers d and e, and f, whom an admin made a reader."""
+    book = Book(policy, members="bcdef")
+    book.role("a", "b", "admin", after=0)
+    book.role("a", "c", "admin", after=0)
+    book.role("b", "f", "reader", after=4)
+    return book

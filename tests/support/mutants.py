@@ -18,12 +18,12 @@ from zerochat.group import engine
 from zerochat.group.effects import JournalEffect, ReadOwnEvents, StoreEvent, StoreReceipt
 from zerochat.group.event_log import delivery, lamport, receiving
 from zerochat.group.files import download
-from zerochat.group.links import mediator_mail, outbox, peers
+from zerochat.group.links import mediator_mail, peers
 from zerochat.group.membership import extend_control
 from zerochat.group.messages import current
 from zerochat.group.signed_streams import publisher, receiver
 from zerochat.group.state import ReorderBuffer
-from zerochat.group.sync import acknowledgements, anti_entropy, backfill, history_requests, reinstated_posts
+from zerochat.group.sync import acknowledgements, anti_entropy, backfill, history_requests, positions, reinstated_posts
 from zerochat.group.tlog import submission, witness
 from zerochat.group.transaction import Transaction
 from zerochat.sim.byzantine import play_byzantine
@@ -133,15 +133,11 @@ def _no_gaps(patch: Patch) -> None:
 def _acknowledges_too_much(patch: Patch) -> None:
     """Buffered events are acknowledged."""
 
-    def have(group):
-        held = {
-            did: max(group.log.reorder_buffers.get(did, ReorderBuffer()).events, default=0)
-            for did in group.view.members
-        }
-        return [max(group.chain(did).confirmed_seq, held[did]) for did in group.view.members]
+    def have(group, members):
+        held = {did: max(group.log.reorder_buffers.get(did, ReorderBuffer()).events, default=0) for did in members}
+        return [max(group.chain(did).confirmed_seq, held[did]) for did in members]
 
-    patch.setattr(outbox, "confirmed_positions", have)
-    patch.setattr(acknowledgements, "confirmed_positions", have)
+    patch.setattr(positions, "confirmed_positions", have)
 
 
 def _limbo_is_lost(patch: Patch) -> None:

@@ -28,7 +28,7 @@ from zerochat.group.event_log.event import foreign_event
 from zerochat.group.state import Agent
 
 KEY = bytes(range(32))
-TABLES = ("meta", "checkpoint", "events", "receipts", "notifications", "consumers", "keys", "sqlite_sequence")
+TABLES = ("meta", "events", "receipts", "notifications", "consumers", "keys", "sqlite_sequence")
 EACH_LIFE = 500
 AGAIN_EVERY, ON_EVERY = 40, 60
 """Of so many disks one is opened with the power going once more meanwhile; and on one all goes on to the end."""
@@ -172,8 +172,13 @@ def said(journal: Journal, tx: Step, number: int) -> SubscriptionRecords:
 
 
 def content(journal: Journal) -> int:
-    """All of it, as one number."""
-    return hash(tuple(tuple(journal._db.execute(f"SELECT * FROM {table}").fetchall()) for table in TABLES))
+    """All of it, as one number. Of the parts of the state the order within each dict counts, not their numbers: where
+    the key of the sealed ones is lost, as on these disks, which do not have it, all parts are written anew."""
+    tables = [tuple(journal._db.execute(f"SELECT * FROM {table}").fetchall()) for table in TABLES]
+    parts: dict[str, list[object]] = {}
+    for path, value in journal._db.execute("SELECT path, value FROM checkpoint ORDER BY number").fetchall():
+        parts.setdefault(str(path).rpartition("/")[0], []).append((path, value))
+    return hash((*tables, *((name, tuple(parts[name])) for name in sorted(parts))))
 
 
 # --- and afterwards ---------------------------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ from zerochat.group.wire import frame
 from zerochat.group.wire.event_runs import write_runs
 from zerochat.group.wire.messages import EVENTS, SYNC
 from zerochat.group.wire.padding import padded_size
+from zerochat.group.wire.pair_keys import key_to
 
+ROGUE_KEYS = "pairwise-multi"
+"""The keys of its groups: its messages are envelopes that its relationships make, without signatures and ratchets."""
 UNHEARD_S = 0.5
 """How long something that must not happen is waited for."""
 
@@ -189,7 +192,7 @@ class Rogue:
         nonce, key = os.urandom(24), key or os.urandom(32)
         head = frame.VERSION + nonce + b"\1"
         body = b"".join(xc20p_seal(key, nonce, padded, head))
-        lock = frame._key_to(self.group.id, self.me, self.relationship)
+        lock = key_to(frame.PURPOSE, self.group.id, self.me, self.relationship)
         section = section or b"".join(xc20p_seal(lock, nonce, key, head + sha256(body)))
         return head + section + body
 

@@ -3,6 +3,7 @@
 from zerochat.group.effects import CommandDone
 from zerochat.group.inputs import AcceptInvitation, CreateGroup, CreateInvitation
 from zerochat.group.notifications import JoinProgress
+from zerochat.limits import KEYS_DEFAULT
 from zerochat.sim import Faults, World
 
 PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)
@@ -10,6 +11,11 @@ PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)
 
 class Small(World):
     """A world without faults that remembers what the joiners were told."""
+
+    key_mode = KEYS_DEFAULT
+    path = "mesh"
+    id: str
+    """Of the group, where a test keeps it."""
 
     def __init__(self, members=3, envelope=None):
         super().__init__(1, members, PERFECT, envelope)
@@ -22,7 +28,7 @@ class Small(World):
         super()._perform(node, effect)
 
     def found(self, name="n0"):
-        answer = self.run_command(name, CreateGroup("friends", name, self.envelope))
+        answer = self.run_command(name, CreateGroup("friends", name, self.envelope, self.key_mode, path=self.path))
         assert isinstance(answer, CommandDone)
         return answer.result.group
 

@@ -89,7 +89,8 @@ def test_the_top_bar_shows_completeness(tmp_path):
     async def play():
         async with scene(tmp_path, size=(160, 24), setting=whole) as it:
             await it.shows(
-                "complete with bob and carol as of 12:04 · 0/2 verified", "encrypted for each · peer to peer · receipts"
+                "complete with bob and carol as of 12:04 · 0/2 verified",
+                "keys that heal, signed · peer to peer · receipts",
             )
             await it.pilot.resize_terminal(100, 24)
             await it.gone("encrypted")
@@ -145,7 +146,7 @@ def test_sixty_members_in_twenty_four_rows(tmp_path):
             assert "member08" in members()[0], "whom to be careful with comes first"
             await it.say("/members")
             await it.press("end")
-            await it.shows("○ member… since 00:00 memb")
+            await it.shows("○ member04 since 00:… memb")
             await it.press("enter")
             await it.shows("last seen", age_of(heard.isoformat())[-4:])
 

@@ -1,6 +1,7 @@
 """Typing indicators and read reports in the terminal application."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
 from zerochat.agent.storage.paths import profile_paths
@@ -190,6 +191,23 @@ def test_a_reloadable_setting_applies_at_once(tmp_path):
             assert it.agent.count("reload_settings") == 1
             assert "share.typing is now true." in it.told()
             assert "[share]\ntyping = true" in home.config.read_text()
+
+    run(play())
+
+
+def test_the_setting_of_the_retention_is_shown_at_once(tmp_path):
+    home = profile_paths("default", {"ZEROCHAT_HOME": str(tmp_path / "home")})
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, settings_store=SettingsStore(home, environ={})) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            # As the agent has it once it has read the settings again.
+            group.info = replace(group.info, keep=7_200_000, keep_setting=7_200_000)
+            await it.say("/set storage.keep 2h")
+            await it.until(lambda: "disappear after 2 hours" in it.text.split("\n")[0])
+            await it.say("/keep")
+            await it.until(lambda: "disappear from this machine after 2 hours" in it.told())
 
     run(play())
 

@@ -27,6 +27,13 @@ pytestmark = pytest.mark.usefixtures("utc")
 SIZES = [(80, 24), (100, 30), (200, 50)]
 
 
+def unsigned(agent):
+    """The weekend with messages that are not signed."""
+    weekend(agent)
+    for group in agent.groups.values():
+        group.info = replace(group.info, keys="pairwise-multi")
+
+
 def signing(agent):
     weekend(agent)
     group = agent.groups["g1"]
@@ -181,7 +188,7 @@ def test_the_target_message_of_evidence(tmp_path):
 @pytest.mark.slow
 def test_unsigned_groups_have_no_proofs(tmp_path):
     async def play():
-        async with scene(tmp_path, setting=weekend) as it:
+        async with scene(tmp_path, setting=unsigned) as it:
             await it.shows("seven at the station")
             await it.say(f"/proof {tmp_path}/x.zproof")
             await it.until(lambda: "nobody can prove it" in it.told())
@@ -245,18 +252,18 @@ def test_proof_arguments_complete(tmp_path, monkeypatch):
 @pytest.mark.parametrize("size", SIZES)
 def test_signing_is_announced_before_the_first_post(tmp_path, size, theme):
     async def play():
-        async with scene(tmp_path, size=size, setting=weekend, settings_store=SettingsStore()) as it:
+        async with scene(tmp_path, size=size, setting=unsigned, settings_store=SettingsStore()) as it:
             await it.shows("Message weekend")
             assert "signed" not in it.text
             await it.say(f"/set theme {theme}")
             await it.press("f7", "f7")
-            await it.shows("These rules can never be changed. Use the arrow keys:")
-            keys = it.app.screen.query_one("#rule-keys")
+            await it.shows("These rules stay for good.")
+            keys = it.app.screen.query_one("#rule-kind")
             keys.focus()
-            await it.press("right", "right")
-            await it.shows("one envelope for all, signed by its author")
-            about = it.app.screen.query_one("#keys-description")
-            assert "Any member can prove to others what you wrote, forever: you cannot deny it." in str(about.content)
+            await it.press("right", "right", "right", "right")
+            await it.shows("signed by the author, one envelope for all")
+            about = it.app.screen.query_one("#kind-description")
+            assert "You can never deny what you wrote" in str(about.content)
             await it.until(lambda: about.region.bottom <= it.app.screen.size.height, "all of it in sight")
             it.app.screen.query_one("#answer").value = "court"
             await it.press("enter")
@@ -384,11 +391,11 @@ def test_an_accountable_group_is_created_with_its_log(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("Message weekend")
             await it.press("f7", "f7")
-            await it.shows("These rules can never be changed. Use the arrow keys:")
-            it.app.screen.query_one("#rule-keys").focus()
+            await it.shows("These rules stay for good.")
+            it.app.screen.query_one("#rule-kind").focus()
             await it.press("left")
             await it.shows("signed, with a witnessed log")
-            assert "who withheld which message" in str(it.app.screen.query_one("#keys-description").content)
+            assert "which shows who withheld one" in str(it.app.screen.query_one("#kind-description").content)
             it.app.screen.query_one("#answer").value = "court"
             await it.press("enter")
             await it.until(lambda: it.agent.count("create_group") == 1)

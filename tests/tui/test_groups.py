@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.cells import cell_len
 from textual.events import Key
 from textual.widgets import Input
 
-from tests.support.fake_agent import Refusal
+from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.marks import others_slow
 from tests.support.tui_pilot import asked, run, scene, weekend
 from zerochat.tui import app as app_module
 from zerochat.tui.dialogs.create import CreateDialog
+from zerochat.tui.panels.lists import group_line
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.style.text import clip
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -175,6 +179,10 @@ def test_members_and_details(tmp_path):
             await it.shows("● alice (you)", "● bob", "● carol")
             it.agent.peer(it.agent.groups["g1"], 2, connected=False)
             await it.shows("○ carol unreachable")
+            members = it.agent.groups["g1"].members
+            members[2] = replace(members[2], no_mediator=True)
+            it.agent.view(it.agent.groups["g1"])
+            await it.shows("○ carol no mediator")
             assert re.search("● bob +0bob", it.text)
             assert "≈" not in it.text
             await it.say("/members")
@@ -234,6 +242,26 @@ def test_equal_group_names_are_disambiguated(tmp_path):
             await it.until(lambda: it.open.info.id == "Zq9yBBBB")
 
     run(play())
+
+
+def test_a_narrow_list_keeps_names_and_counts_in_one_line(tmp_path):
+    group = FakeAgent(tmp_path / "s").add_group("weekend in June", id="Zq3xAAAA")
+    known = Conversation(group.info, unread=3, disambiguator="Zq3x")
+    left = Conversation(replace(group.info, state="left"), unread=3, mentions=2, draft="so", notify_mark="♪")
+    left.disambiguator = "Zq3x"
+
+    def line(one, width):
+        text = group_line(6, one, width, is_open=False).plain
+        assert cell_len(text) == width
+        return text.split()
+
+    assert line(known, 13) == ["6", clip("weekend", 4) + "·Zq3x", "3"]
+    assert line(left, 16)[-2:] == ["@2", "3"] and line(left, 18)[-3:] == ["✎", "@2", "3"]
+    assert line(left, 40)[-5:] == ["♪", "✎", "@2", "3", "left"]
+    known.info = replace(known.info, name="work")
+    assert line(known, 13)[1] == "work·Zq3x"
+    known.info = replace(known.info, state="left")
+    assert line(known, 13)[1:] == ["work·Zq3x", "3"] and line(known, 18)[1:] == ["work·Zq3x", "3", "left"]
 
 
 @pytest.mark.parametrize(("wanted", "opened"), [("weekend", "Zq9yBBBB"), ("Zq3x", "Zq3xAAAA")])

@@ -11,6 +11,7 @@ from tests.support.fake_agent import CODE, URL, Refusal
 from tests.support.marks import others_slow
 from tests.support.tui_pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.invitations.qr_pictures import code_png
+from zerochat.presentation import group_kinds
 from zerochat.rpc import Invitee, OpenInvitation, PolicyInfo
 from zerochat.slash_commands import invite_arguments
 from zerochat.tui.dialogs.invitations import InvitationsDialog
@@ -506,3 +507,26 @@ def test_arguments_of_an_invitation():
     assert invite_arguments("") == (None, False, "")
     assert invite_arguments("3 reader for Bob") == (3, True, "for Bob")
     assert invite_arguments("Bob and Carol") == (None, False, "Bob and Carol")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", group_kinds.KEYS)
+def test_an_invitation_says_what_the_kind_of_its_group_gives_and_gives_up(tmp_path, keys):
+    def setting(agent):
+        weekend(agent)
+        for group in agent.groups.values():
+            group.info = replace(group.info, keys=keys)
+
+    async def play():
+        async with scene(tmp_path, size=(80, 24), setting=setting) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Anyone who has it can join")
+            said = it.app.screen.query_one("#invite-kind")
+            assert not said.display, "the whole link needs the space beside the code"
+            await it.press("t")
+            kind = next(kind for kind in group_kinds.KINDS if kind.keys == keys)
+            await it.until(lambda: said.display and said.region.bottom <= 24)
+            assert str(said.content) == kind.sentences
+
+    run(play())

@@ -462,7 +462,7 @@ def test_the_rules_of_a_new_group_fit_in_a_small_terminal(tmp_path):
             await it.press("f7")
             await it.shows("Name of the new group")
             await it.press("f7")
-            for label in ("joining", "posting", "removal", "conflicts", "keys", "history", "kept by", "retention"):
+            for label in ("joining", "posting", "removal", "conflicts", "kind", "history", "kept by", "retention"):
                 await it.shows(f"{label:<11} ‹", "Enter creates the group, F7 shows or hides the rules, Esc cancels.")
                 await it.press("down")
             await it.press("right")
@@ -485,14 +485,15 @@ def test_the_rules_of_a_new_group(tmp_path):
                 f"joining     ‹ {policy_sentences(PolicyInfo())[0]} ›",
                 "posting     ‹ all members are equal and can post ›",
                 "removal     ‹ two members together can remove a member ›",
-                "keys        ‹ one envelope for each member ›",
+                "kind        ‹ private: keys that heal, signed by the author ›",
             )
             await it.press("right")
             await it.shows(f"joining     ‹ {policy_sentences(PolicyInfo(join='ask'))[0][:40]}")
             await it.press("down", "right")  # Who may put somebody out follows who there is.
             await it.shows("removal     ‹ the owner and the admins can remove members ›")
             await it.press("down", "left", "down", "right", "down", "space")
-            await it.shows("‹ every member can remove others ›", "cancel a join ›", "‹ one envelope for all")
+            await it.shows("‹ every member can remove others ›", "cancel a join ›")
+            await it.shows("‹ deniable: keys that heal, deniable ›")
             await it.press("down", "right", "down", "right")
             await it.shows("history     ‹ the last 50 messages before they joined ›")
             await it.shows("kept by     ‹ the 3 longest-standing members ›")
@@ -506,7 +507,7 @@ def test_the_rules_of_a_new_group(tmp_path):
                 {
                     "group": "crew",
                     "envelope": "didcomm/v2",
-                    "keys": "pairwise-single",
+                    "keys": "deniable",
                     "join": "ask",
                     "remove": "anyone",
                     "quorum": None,
@@ -524,6 +525,30 @@ def test_the_rules_of_a_new_group(tmp_path):
     run(play())
 
 
+def test_the_retention_of_a_new_group_may_be_typed(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 24)) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f7")
+            await it.shows("Name of the new group")
+            await it.type("crew")
+            await it.press("f7", *["down"] * 7, "left")
+            await it.shows("retention   ‹ messages disappear after another time, typed below ›", "such as 12h, 30d")
+            await it.press("down", "3", "0", "m", "enter")
+            await it.shows("Invalid retention '30m'", "1 hour to 3,650 days")
+            assert not it.agent.count("create_group")
+            await it.press("up", "right")  # One of the usual times after all,
+            await it.gone("Invalid retention")
+            await it.gone("30m")
+            await it.press("left", "down", *["backspace"] * 3)  # and not.
+            await it.type("36h")
+            await it.press("enter")
+            await it.shows("Message crew")
+            assert [params["keep"] for params in asked(it.agent, "create_group")] == [36 * 3_600_000]
+
+    run(play())
+
+
 def test_a_name_and_enter_create_the_default_group(tmp_path):
     async def play():
         async with scene(tmp_path) as it:
@@ -537,7 +562,7 @@ def test_a_name_and_enter_create_the_default_group(tmp_path):
             await it.shows("Message plain")
             [params] = asked(it.agent, "create_group")
             assert (params["join"], params["remove"], params["quorum"]) == ("invited", "quorum", 2)
-            assert (params["roles"], params["agreement"], params["keys"]) == ("flat", "permissive", "pairwise-multi")
+            assert (params["roles"], params["agreement"], params["keys"]) == ("flat", "permissive", "dcgka")
 
     run(play())
 

@@ -44,6 +44,22 @@ def test_a_mediator_is_added_listed_and_removed(tmp_path):
     run(play())
 
 
+def test_removing_the_last_route_of_a_hidden_profile_is_warned_of(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(120, 24), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say(f"/mediator {LINK}")
+            await it.until(lambda: asked(it.agent, "open_connection"))
+            it.agent.connections[0] = replace(it.agent.connections[0], label="relay", mediator="granted")
+            it.agent.cut_off = True
+            await it.say("/mediator remove relay")
+            await it.shows("Without it nothing can be")
+            await it.press("y")
+            await it.shows("Removed the mediator relay. Nothing can leave until there is a route")
+
+    run(play())
+
+
 def test_a_mediator_that_does_not_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(mediators, "ANSWER_S_MAX", 0.05)
 

@@ -567,7 +567,16 @@ def test_messages_that_expire_disappear(tmp_path):
             await it.until(lambda: "Messages here do not disappear." in it.told())
             await it.say("/keep soon")
             await it.until(lambda: "such as 12h, 30d or 4w" in it.told())
-            await it.say("/keep 30d")
+            await it.until(lambda: it.composer.text == "/keep soon", "what was refused is there to be corrected")
+            await it.press("escape")
+            await it.until(lambda: not it.composer.text, "or to be given up")
+            assert it.composer.has_focus
+            await it.press("ctrl+up")
+            await it.until(lambda: it.composer.text == "/keep soon")
+            await it.press(*["backspace"] * len("soon"))
+            await it.type("30d")
+            await it.press("enter")
+            await it.until(lambda: not it.composer.text)
             await it.until(lambda: "disappear from this machine after 30 days" in it.told())
             await it.until(lambda: "disappear after 30 days" in it.text.split("\n")[0])
             last = it.agent.groups["g1"].events[-1]

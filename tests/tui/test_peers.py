@@ -198,7 +198,7 @@ def test_messaging_a_connection(tmp_path):
             await it.press("escape")
             it.agent.hidden = True
             await it.say("/status")
-            await it.shows("this agent only connects out", "http://192.0.2.7:8080", "relay: unreachable")
+            await it.shows("this agent only dials out", "http://192.0.2.7:8080", "relay: unreachable")
             assert it.agent.count("send_message") == 0
 
     run(play())

@@ -29,7 +29,7 @@ def test_the_screen_at_80x24(tmp_path):
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
             await it.pilot.resize_terminal(100, 24)
-            await it.shows("weekend  2/2 connected · 0/2 verified · encrypted for each · peer to peer · receipts")
+            await it.shows("weekend  2/2 connected · 0/2 verified · keys that heal, signed · peer to peer · receipts")
 
     run(play())
 

@@ -10,6 +10,7 @@ from tests.support import tmux_chats
 from tests.support.machines import GROUP, meet, until
 from zerochat.agent.invitations.qr_pictures import read_code
 
+EMPTY = "Message friends (messages are signed)"
 pytestmark = pytest.mark.slow
 desk = tmux_chats.desk
 
@@ -152,7 +153,7 @@ def test_two_chats_on_one_profile_keep_their_texts(desk):
     until(lambda: "of the second" in alice.client.list_drafts()[group], "the second draft")
     assert "of the first" in alice.client.list_drafts()[group]
     two.press("Enter")
-    for chat, composer in ((one, "of the first"), (two, "Message friends")):
+    for chat, composer in ((one, "of the first"), (two, EMPTY)):
         chat.has("of the second")
         chat.until(lambda shown, composer=composer: shown.composer == composer, "its own text")
     until(lambda: alice.client.list_drafts() == {group: "of the first"}, "the draft of the first")
@@ -219,7 +220,7 @@ def test_a_rejected_command_comes_back_with_its_error(desk):
         assert shown.composer == line and word not in "".join(shown.messages)
         assert shown.messages[-3:] == newest
         chat.press("C-u")
-        chat.until(lambda shown: shown.composer == "Message friends", "an empty composer")
+        chat.until(lambda shown: shown.composer == EMPTY, "an empty composer")
 
 
 def test_a_paste_into_the_join_box_keeps_its_text(desk):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.widgets import Input
 
 from tests.support.fake_agent import FakeAgent, Refusal
@@ -56,6 +56,38 @@ def test_the_first_run_creates_a_group(tmp_path):
             await it.press("1")
             await it.shows("Name of the new group")
             assert made == ["refused", "alice1"]
+
+    run(play())
+
+
+@pytest.mark.parametrize(("choice", "shown"), [("1", "Name of the new group"), ("2", "Paste the invitation")])
+def test_text_typed_after_the_first_choice_goes_to_its_dialog(tmp_path, choice, shown):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        go = threading.Event()
+
+        def start_agent(ask):
+            assert go.wait(20)
+
+        app = ZerochatApp(agent.path, start_agent=start_agent, create_profile=lambda nick, passphrase: None)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Welcome to zerochat")
+            await it.type("alice")
+            await it.press("enter", "enter")
+            await it.shows("1  Create a group")
+            await it.press(choice)
+            await it.shows("Starting…")
+            await it.press("enter")
+            await it.type("hikerz")
+            app.post_message(Key("backspace", "\x08"))
+            await it.type("s")
+            await agent.start()
+            go.set()
+            await it.shows(shown)
+            await it.until(lambda: "hikers" in it.text)
+            assert it.composer.text == ""
+        await agent.stop()
 
     run(play())
 

@@ -1,0 +1,92 @@
+"""Links on the ring: each member is linked to its neighbours, and to others in place of those that are down."""
+
+import pytest
+
+from tests.support.marks import others_slow
+from tests.support.ring_world import RingWorld
+from zerochat.group.inputs import LeaveGroup
+from zerochat.group.links.neighbours import AWAIT_MS, LINKS_ACCEPTED_MAX
+from zerochat.overlay.ring import LINKS_MAX, MESH_MEMBERS_MAX
+
+MEMBERS = 40
+
+
+@pytest.fixture(scope="module")
+def settled():
+    return RingWorld(MEMBERS)
+
+
+@pytest.fixture
+def world(settled):
+    return settled.fork(1)
+
+
+def reached_from(world, name):
+    """The nodes that are connected to one by links of running members."""
+    owner = {world.group(node).me: node for node in world.nodes}
+    reached, waiting = {name}, [name]
+    while waiting:
+        node = world.nodes[waiting.pop()]
+        group = world.group(node.name)
+        ends = {group.links.peers[did].link: owner[did] for did in group.links.relationships if did in owner}
+        near = {ends[link] for link in node.connected if link in ends} - reached - world.down
+        reached |= near
+        waiting += near
+    return reached
+
+
+def test_members_are_linked_to_their_neighbours_alone(settled):
+    assert len({settled.group(name).view.checksum for name in settled.nodes}) == 1
+    for name in settled.nodes:
+        assert settled.neighbours(name) <= settled.peers(name)
+        assert len(settled.neighbours(name)) <= LINKS_MAX
+        assert len(settled.peers(name)) <= LINKS_ACCEPTED_MAX
+
+
+def test_a_small_group_is_a_mesh():
+    world = RingWorld(5)
+    assert {len(world.peers(name)) for name in world.nodes} == {4}
+    assert MESH_MEMBERS_MAX >= 5
+
+
+def test_what_an_author_is_not_linked_to_pulls_from_neighbours(world):
+    posts = [world.post(name, f"from {name}") for name in ("n0", "n7", "n39")]
+    assert world.run(lambda: world.all_have(posts), for_ms=600_000, every_ms=1_000)
+
+
+def test_the_next_members_take_the_place_of_neighbours_that_are_down(world):
+    name = "n5"
+    down = [node for node in world.nodes if world.group(node).me in world.neighbours(name)]
+    for node in down:
+        world.switch_off(node)
+    world.run(for_ms=4 * AWAIT_MS)
+    assert len(world.connected(name)) >= 4
+    assert not world.connected(name) & {world.group(node).me for node in down}
+    for node in down:
+        world.switch_on(node)
+    world.run(for_ms=20 * AWAIT_MS)
+    assert world.connected(name) >= world.neighbours(name)
+    assert len(world.peers(name)) <= LINKS_ACCEPTED_MAX
+
+
+@pytest.mark.parametrize("seed", others_slow(range(6), everyday=2))
+def test_a_group_stays_connected_with_most_members_offline(settled, seed):
+    world = settled.fork(seed)
+    for node in world.rng.sample([*world.nodes], MEMBERS * 7 // 10):
+        world.switch_off(node)
+    world.run(for_ms=12 * AWAIT_MS)
+    running = world.nodes.keys() - world.down
+    assert reached_from(world, next(iter(running))) == running
+    assert all(len(world.peers(name)) <= LINKS_ACCEPTED_MAX for name in running)
+    posts = [world.post(name, "still here") for name in running]
+    assert world.run(lambda: world.all_have(posts), for_ms=1_800_000, every_ms=1_000)
+
+
+def test_links_move_when_a_member_leaves(world):
+    gone = world.group("n11").me
+    world.run_command("n11", LeaveGroup(world.id))
+    world.run(for_ms=120_000)
+    for name in world.nodes.keys() - {"n11"}:
+        assert gone not in world.group(name).view.members
+        assert gone not in world.peers(name)
+        assert world.neighbours(name) <= world.connected(name)
