@@ -57,6 +57,8 @@ NOW = 1_800_000_000_000
 QUORUM3 = Policy(remove="quorum", quorum=3)
 POLICIES = (FLAT, ADMINS, ANYONE, QUORUM3, Policy(remove="anyone", quorum=0, roles="admins"))
 BYTES = 32
+ROUNDS_MAX = 20
+"""Rounds after which all is said. A history has needed five at most."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ class Model:
         for other in [add_of(event).member] if event.type == ADD else []:
             self._connect(node, other)
         if event.type == ADD and add_of(event).member == node.did:
-            for member in self.members_at((event.id,)):
+            for member in sorted(self.members_at((event.id,))):
                 self._connect(node, member)
 
     def _connect(self, node: Node, peer: str) -> None:
@@ -395,7 +397,7 @@ class Model:
             return
         channels = {
             peer: two_party.reached(x25519_public(self.nodes[peer].keys.held[0].secret))
-            for peer in {*self.view(node).members, *self.view(node).former} - {node.did}
+            for peer in sorted({*self.view(node).members, *self.view(node).former} - {node.did})
         }
         old = node.keys
         keys = Keys(old.group, old.me, number=old.number, numbers=old.numbers, channels=channels)
@@ -428,12 +430,16 @@ class Model:
         author.keys = confirm(author.keys, node.did, *taken(node.keys, sent.author))
 
     def settle(self) -> None:
-        """Rounds in which every member says what is due, and asks for what it lacks: three, or six where lost channels
-        begin anew by offers."""
-        for _ in range(3 if self.meet else 6):
+        """Rounds in which every member says what is due, until all is said."""
+        for _ in range(ROUNDS_MAX):
             self.drain()
+            before = len(self.key_events)
             for node in self.nodes.values():
                 self.speak_keys(node)
+            if len(self.key_events) == before:
+                break
+        else:
+            raise Violation("members answer each other for ever")
         self.drain()
         self.strict = True
 

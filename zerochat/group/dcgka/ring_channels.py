@@ -231,10 +231,11 @@ def offer(tx: Transaction, name: str, member: str) -> None:
 def reset(tx: Transaction, name: str, member: str, number: int) -> None:
     """A member's direct message with its key event `number` does not open: begin its direction of the channel anew."""
     keys, made = channel_reset.reset(with_channels(tx, name), member, tx.now, tx.context.random, number)
-    if made is None or not rate_limits.spend_statement(tx, name, member):
-        return
-    tx.update_dcgka(name, keys=keys)
-    routing.send(tx, name, [_pending(tx, name, member, made)])
+    if made is None:
+        tx.update_dcgka(name, keys=keys)
+    elif rate_limits.spend_statement(tx, name, member):
+        tx.update_dcgka(name, keys=keys)
+        routing.send(tx, name, [_pending(tx, name, member, made)])
 
 
 def _pending(tx: Transaction, name: str, member: str, made: ChannelReset) -> Outgoing:

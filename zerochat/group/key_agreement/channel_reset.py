@@ -86,13 +86,14 @@ def reset(
     keys: Keys, member: str, now: int, random: Callable[[int], bytes], number: int = INTEGER_MAX
 ) -> tuple[Keys, ChannelReset | None]:
     """A member's direct message with its key event `number` does not open: our reset, and the state after it. None:
-    the member has sent it before it took our last reset.
+    the member has sent it before it took our last reset. If that was an offer, the member does not know that we lack
+    its ratchet, which our next event then asks for.
 
     A reset that is not confirmed serves again. What we send goes on; if that is lost, too, remove the channel before.
     """
     before = keys.resets.get(member, ChannelResets())
     if before.confirmed and number <= before.valid_from:
-        return keys, None
+        return keys if before.lost else replace(keys, wanted=keys.wanted | {member}), None
     if before.lost and before.prekeys and not before.confirmed:
         return keys, _reset_of(before)
     keys, made = _made(keys, member, now, random, lost=True)
