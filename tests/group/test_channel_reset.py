@@ -208,6 +208,13 @@ def test_what_was_sent_before_a_reset_was_taken_needs_no_other():
     assert second.counter > first.counter
 
 
+def test_what_was_sent_before_an_offer_was_taken_is_asked_for_again():
+    """Its author does not know that we have lost it, since an offer tells of no loss."""
+    keys, made = offer(Keys("g", A), B, NOW, random.randbytes)
+    after, none = reset(confirm(keys, B, made.counter, 7), B, NOW + 1, random.randbytes, 7)
+    assert none is None and after.wanted == {B}
+
+
 def test_a_loss_asks_for_our_ratchet_and_an_offer_does_not():
     keys = Keys("g", A, synced=frozenset({B, "m2"}))
     prekey = some_prekey()
