@@ -16,7 +16,7 @@ from zerochat.group.dcgka import channels, complaints, publisher, receiver
 from zerochat.group.dcgka.membership import membership_of
 from zerochat.group.external import mediators
 from zerochat.group.inputs import Rekey, RemoveMember, SendPost
-from zerochat.group.key_agreement import production
+from zerochat.group.key_agreement import production, reception
 from zerochat.group.key_agreement.key_event import Directs, pair_context
 from zerochat.group.key_agreement.message_keys import JUMP_MAX
 from zerochat.group.key_modes.dcgka import Place, seal
@@ -44,8 +44,10 @@ def provoke(world, insider, rounds):
     return world.keys("n0").number - before
 
 
-def test_a_removed_insider_that_has_exhausted_others_reads_nothing_later(world):
+def test_a_removed_insider_that_has_exhausted_others_reads_nothing_later(world, monkeypatch):
     """It has made another member adopt so many updates that this one adopts no more for now."""
+    monkeypatch.setattr(reception, "AUTHOR_ADOPTED_MAX", publisher.ADOPTIONS_MAX + 2)
+    monkeypatch.setattr(production, "AUTHOR_OPERATIONS_MAX", publisher.ADOPTIONS_MAX + 2)
     provoke(world, "n3", publisher.ADOPTIONS_MAX + 2)
     assert not world.group("n0").dcgka.adoptions_left
     former = StolenKeys(world.group("n3"))

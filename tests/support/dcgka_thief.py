@@ -11,7 +11,8 @@ from zerochat.crypto import hpke, two_party
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.errors import RemoteError
 from zerochat.group.key_agreement.key_event import KeyEvent, pair_context
-from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, member_secret, next_message
+from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, next_message
+from zerochat.group.key_agreement.member_secrets import children, member_key
 from zerochat.group.key_agreement.wire import parse_direct, parse_key_event
 from zerochat.group.key_modes.dcgka import open_, place_of
 from zerochat.group.state import Group
@@ -87,11 +88,18 @@ class StolenKeys:
                     self.ratchets.add(plain[two_party._BODY_BYTES :])
         return len(self.secrets) > before
 
+    def _below(self, keys: Iterable[bytes]) -> Iterator[bytes]:
+        """The nodes below these, if they are nodes in the tree of an update (`key_agreement/member_secrets.py`)."""
+        for _ in range((len(self.group.view.members) - 1).bit_length()):
+            keys = [child for key in keys for child in children(key)]
+            yield from keys
+
     def opener(self) -> Callable[[bytes], object]:
         """A function that opens a message with any key that can be derived now, or raises LookupError."""
         while self.open_directs():
             pass
-        shares = self.secrets | {member_secret(one, did) for one in self.secrets for did in self.group.view.members}
+        nodes = self.secrets | set(self._below(self.secrets))
+        shares = nodes | {member_key(one, did) for one in nodes for did in self.group.view.members}
         mixed = {adopted(ratchet, share) for ratchet in self.ratchets for share in shares}
         chains = set[bytes]()
         for chain in self.secrets:

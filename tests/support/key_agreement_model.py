@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tests.support.membership_book import ADMINS, ANYONE, FLAT, Book, did, seed
 from zerochat.crypto import hpke, two_party
-from zerochat.crypto.encoding import INTEGER_MAX
+from zerochat.crypto.encoding import INTEGER_MAX, did_key_bytes
 from zerochat.crypto.prekeys import renewed
 from zerochat.crypto.primitives import blake2b_keyed, x25519_public
 from zerochat.errors import Refused, RemoteError
@@ -33,7 +33,8 @@ from zerochat.group.key_agreement.channel_reset import (
 )
 from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.key_event import Directs, KeyEvent, pair_context
-from zerochat.group.key_agreement.key_schedule import adopted, advanced, member_secret, next_message
+from zerochat.group.key_agreement.key_schedule import adopted, advanced, next_message
+from zerochat.group.key_agreement.member_secrets import children, secrets_of
 from zerochat.group.key_agreement.message_keys import receiving_key, sending_key
 from zerochat.group.key_agreement.production import due, produce
 from zerochat.group.key_agreement.reception import awaited, process
@@ -158,6 +159,20 @@ def new_secrets(before: Keys, after: Keys) -> set[bytes]:
     return secrets_in(changed)
 
 
+def below(known: set[bytes], sent: Sent) -> set[bytes]:
+    """What these secrets open of the tree of an update: the nodes below known ones, and the secrets of members."""
+    secrets, found = secrets_of(sent.seed, sent.audience), set[bytes]()
+    first, keys = 1 << (len(sent.audience) - 1).bit_length(), {1: sent.seed}
+    for node in range(1, first):
+        keys[2 * node], keys[2 * node + 1] = children(keys[node])
+        if keys[node] in known or keys[node] in found:
+            found |= {keys[2 * node], keys[2 * node + 1]}
+    for at, member in enumerate(sorted(sent.audience, key=did_key_bytes)):
+        if keys[first + at] in known or keys[first + at] in found:
+            found.add(secrets.of(member))
+    return found
+
+
 def round_trip(keys: Keys) -> Keys:
     """A state after a crash and a restore."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(keys), type=Keys)
@@ -185,11 +200,12 @@ class Model:
         meet: bool = True,
         offers: float = 0.5,
         steals_contact: bool = True,
+        path: str = "mesh",
     ) -> None:
         self.random = random.Random(number)
         self.policy = policy or self.random.choice(POLICIES)
         self.eager, self.crashes, self.own_seeds, self.last_resort = eager, crashes, own_seeds, last_resort
-        self.book = Book(self.policy, "n0")
+        self.book = Book(self.policy, "n0", body={"path": path})
         self.nodes: dict[str, Node] = {}
         self.one_time: dict[tuple[str, str], bytes] = {}
         self.views: dict[tuple[str, ...], View] = {}
@@ -359,7 +375,7 @@ class Model:
         event = event.signed(seed(node.name))
         event.check_signature()
         self.updates += event.is_update
-        secrets = tuple(before.operations[name].secrets[node.did] for name in event.adopts)
+        secrets = tuple(before.operations[name].secrets.of(node.did) for name in event.adopts)
         drawn = self.drawn[1 if reset else 0] if event.is_update else b""
         sent = Sent(event, directs, drawn, before.ratchet, secrets, membership.members)
         self.key_events.append(sent)
@@ -628,9 +644,8 @@ class Model:
         for sent in self.key_events:
             event = sent.event
             if event.is_update:
-                start = member_secret(sent.seed, event.author)
-                if sent.seed in known:
-                    known |= {member_secret(sent.seed, one) for one in sent.audience}
+                start = secrets_of(sent.seed, sent.audience).of(event.author)
+                known |= below(known, sent)
             else:
                 start = sent.ratchet
                 for secret in sent.secrets:

@@ -13,8 +13,9 @@ that the author of the update did not know, and those whose removal has become v
 update. The rule of `production.py` decides when else one comes first.
 
     key_event     the signed record and its direct messages      key_schedule    derivations
-    state         what a member keeps                            production      our own events
-    reception     those of others                                message_keys    the keys of messages
-    complaint     proof against a forged seed                    erasure         keys whose time is over
+    state         what a member keeps                            member_secrets  those of an update, erased one by one
+    reception     the events of others                           production      our own events
+    complaint     proof against a forged seed                    message_keys    the keys of messages
     wire          events and direct messages as bytes            channel_reset   channels with members not met
+    erasure       keys whose time is over
 """

@@ -34,10 +34,7 @@ def erase_expired(keys: Keys, now: int) -> Keys:
 def erase_members(keys: Keys, members: Collection[str]) -> Keys:
     """The state without the keys of these former members; their numbers stay, against replays."""
     gone = set(members)
-    operations = {
-        name: replace(one, secrets={did: secret for did, secret in one.secrets.items() if did not in gone})
-        for name, one in keys.operations.items()
-    }
+    operations = {name: one.without(gone) for name, one in keys.operations.items()}
     return replace(
         keys,
         synced=keys.synced - gone,

@@ -1,6 +1,6 @@
 """The key schedule: from seeds to member secrets, epoch keys and message keys, by keyed BLAKE2b.
 
-    member secret     of a member X  =  KDF(seed, X)
+    member secret     of a member X: `member_secrets.py`
     update of X       ratchet  =  member secret of X
     X adopts one      ratchet  =  KDF(ratchet, member secret of X)
     any event of X    epoch key, ratchet  =  KDF(ratchet, place)
@@ -25,11 +25,6 @@ class Step(Redacted, frozen=True):
 
     epoch_key: bytes
     ratchet: bytes
-
-
-def member_secret(seed: bytes, member: str) -> bytes:
-    """The secret that a seed has for one member, known to all who know the seed."""
-    return blake2b_keyed(seed, b"zerochat/member", member.encode())
 
 
 def adopted(ratchet: bytes, secret: bytes) -> bytes:

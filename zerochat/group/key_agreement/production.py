@@ -35,9 +35,17 @@ from zerochat.group.key_agreement.key_schedule import (
     adopted,
     advanced,
     commitment,
-    member_secret,
 )
-from zerochat.group.key_agreement.state import OPERATIONS_MAX, Keys, Membership, Operation, SendingEpoch
+from zerochat.group.key_agreement.member_secrets import MemberSecrets, secrets_of
+from zerochat.group.key_agreement.state import (
+    AUTHOR_INTERVAL_MS,
+    AUTHOR_OPERATIONS_MAX,
+    OPERATIONS_BYTES_MAX,
+    Keys,
+    Membership,
+    Operation,
+    SendingEpoch,
+)
 
 UPDATE_MS: Final = 7 * 24 * 3_600_000
 """After how long a member that sends makes an update (as Megolm's rotation)."""
@@ -111,7 +119,8 @@ def produce(
         keys = replace(keys, held=with_new(keys.held, context.now, context.random))
     seed = context.random(KEY_BYTES) if plan.update else b""
     place = place_of(keys.group, keys.me, keys.number + 1)
-    start = member_secret(seed, keys.me) if plan.update else plan.ratchet
+    secrets = secrets_of(seed, membership.at(membership.heads)) if plan.update else MemberSecrets()
+    start = secrets.of(keys.me) if plan.update else plan.ratchet
     step = advanced(start, place)
     channels, messages = dict(keys.channels), {}
     for peer in plan.to:
@@ -143,20 +152,29 @@ def produce(
         epoch=SendingEpoch(event.id, step.epoch_key),
     )
     if plan.update:
-        secrets = {one: member_secret(seed, one) for one in plan.to}
-        after = replace(
-            with_operation(after, event.id, Operation(keys.me, membership.heads, secrets, context.now)),
-            updated=context.now,
-            sent=0,
-        )
-    return Produced(_without_adopted(after, plan.adopts), event, directs)
+        operation = Operation(keys.me, membership.heads, secrets.without([keys.me]), context.now)
+        after = replace(with_operation(after, event.id, operation), updated=context.now, sent=0)
+    return Produced(_without_own(after), event, directs)
+
+
+def recent_updates(keys: Keys, author: str, now: int) -> int:
+    """How many updates of an author have come in the last `AUTHOR_INTERVAL_MS`."""
+    return sum(one.author == author and 0 <= now - one.at < AUTHOR_INTERVAL_MS for one in keys.operations.values())
 
 
 def with_operation(keys: Keys, name: str, operation: Operation) -> Keys:
-    """The state with one more update; of too many, the oldest is erased."""
-    operations = {**keys.operations, name: operation}
-    while len(operations) > OPERATIONS_MAX:
-        del operations[next(iter(operations))]
+    """The state with one more update; without it, if its author has made too many of late. Of too many, the oldest is
+    erased."""
+    operations = dict(keys.operations)
+    if recent_updates(keys, operation.author, operation.at) >= AUTHOR_OPERATIONS_MAX:
+        return keys
+    of_author = [one for one, kept in operations.items() if kept.author == operation.author]
+    for one in of_author[: max(0, len(of_author) + 1 - AUTHOR_OPERATIONS_MAX)]:
+        del operations[one]
+    operations[name] = operation
+    size = sum(one.secrets.size for one in operations.values())
+    while size > OPERATIONS_BYTES_MAX:
+        size -= operations.pop(next(iter(operations))).secrets.size
     return replace(keys, operations=operations)
 
 
@@ -165,12 +183,12 @@ def _plan(keys: Keys, membership: Membership, now: int, update: bool = False) ->
     usable = [
         name
         for name in keys.pending
-        if (operation := keys.operations.get(name)) and operation.author in members and keys.me in operation.secrets
+        if (operation := keys.operations.get(name)) and operation.author in members and operation.secrets.holds(keys.me)
     ][-ADOPTS_MAX:]
     audiences = [membership.at(keys.operations[name].control) for name in usable]
     ratchet, synced = keys.ratchet, keys.synced
     for name, audience in zip(usable, audiences, strict=True):
-        ratchet = adopted(ratchet, keys.operations[name].secrets[keys.me])
+        ratchet = adopted(ratchet, keys.operations[name].secrets.of(keys.me))
         synced &= audience
     lacking = tuple(sorted(_reachable(keys, others - synced)))
     known = None if keys.knowers is None else witness(keys.knowers, audiences, members)
@@ -190,12 +208,6 @@ def _reachable(keys: Keys, peers: frozenset[str]) -> frozenset[str]:
     return frozenset(peer for peer in peers if (channel := keys.channels.get(peer)) and channel.peer)
 
 
-def _without_adopted(keys: Keys, adopts: tuple[str, ...]) -> Keys:
-    """The state without our own secrets of the updates that we have adopted, or replaced by an update."""
-    operations = {
-        name: replace(one, secrets={member: secret for member, secret in one.secrets.items() if member != keys.me})
-        if keys.me in one.secrets
-        else one
-        for name, one in keys.operations.items()
-    }
-    return replace(keys, operations=operations)
+def _without_own(keys: Keys) -> Keys:
+    """The state without our own secrets of updates: we have adopted these, or replaced them by an update."""
+    return replace(keys, operations={name: one.without([keys.me]) for name, one in keys.operations.items()})

@@ -18,10 +18,11 @@ from zerochat.errors import Refused, RemoteError
 from zerochat.group.key_agreement.channel_reset import after_opening, held_for, is_to_contact
 from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.key_event import Direct, KeyEvent, pair_context
-from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, commitment, member_secret
+from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, commitment
+from zerochat.group.key_agreement.member_secrets import MemberSecrets, secrets_of
 from zerochat.group.key_agreement.message_keys import begun, interrupted
-from zerochat.group.key_agreement.production import with_operation
-from zerochat.group.key_agreement.state import Keys, Membership, Operation
+from zerochat.group.key_agreement.production import recent_updates, with_operation
+from zerochat.group.key_agreement.state import AUTHOR_ADOPTED_MAX, Keys, Membership, Operation
 
 
 class Processed(NamedTuple):
@@ -92,9 +93,10 @@ def process(
     if event.is_update and opened is not None and direct is not None and not _is_seed(event, content):
         content, complaint = b"", Complaint(event, direct, opened.key)
 
-    keys, ratchet = _follow(keys, event, content)
+    secrets = secrets_of(content, audience) if event.is_update and content else MemberSecrets()
+    keys, ratchet = _follow(keys, event, content, secrets)
     if event.is_update:
-        keys = _with_update(keys, event, content, audience, now)
+        keys = _with_update(keys, event, secrets, now)
     broken = sent and direct is not None and opened is None
     keys = _arrived(keys, event, ratchet, keys.me in audience and not broken and not was_lost, now)
     return Processed(keys, bool(ratchet), complaint, broken, by_contact)
@@ -124,35 +126,30 @@ def _is_seed(event: KeyEvent, content: bytes) -> bool:
     return bool(content) and equal(commitment(content), event.commitment)
 
 
-def _follow(keys: Keys, event: KeyEvent, content: bytes) -> tuple[Keys, bytes]:
+def _follow(keys: Keys, event: KeyEvent, content: bytes, secrets: MemberSecrets) -> tuple[Keys, bytes]:
     """The author's ratchet up to the step of this event; empty: it is unknown. The secrets of its adoptions are
-    erased."""
+    erased. `secrets`: of the event, if it is an update."""
     author = event.author
-    if event.is_update:
-        ratchet = member_secret(content, author) if content else b""
-    else:
-        ratchet = keys.ratchets.get(author, b"")
+    ratchet = secrets.of(author) if event.is_update else keys.ratchets.get(author, b"")
     operations = dict(keys.operations)
     for name in event.adopts:
         secret = b""
         if (operation := operations.get(name)) is not None:
-            secret = operation.secrets.get(author, b"")
-            operations[name] = replace(
-                operation, secrets={one: kept for one, kept in operation.secrets.items() if one != author}
-            )
+            secret = operation.secrets.of(author)
+            operations[name] = operation.without([author])
         ratchet = adopted(ratchet, secret) if ratchet and secret else b""
     if content and not event.is_update:
         ratchet = content
     return replace(keys, operations=operations), ratchet
 
 
-def _with_update(keys: Keys, event: KeyEvent, seed: bytes, audience: frozenset[str], now: int) -> Keys:
-    """The state with an update; without secrets where its seed is unknown."""
-    secrets = {one: member_secret(seed, one) for one in audience if one != event.author} if seed else {}
-    keys = with_operation(keys, event.id, Operation(event.author, event.control, secrets, now))
-    if not seed:
-        return keys
-    return replace(keys, pending=(*(name for name in keys.pending if name in keys.operations), event.id))
+def _with_update(keys: Keys, event: KeyEvent, secrets: MemberSecrets, now: int) -> Keys:
+    """The state with an update, which has no secrets where its seed is unknown."""
+    adopts = secrets.nodes and recent_updates(keys, event.author, now) < AUTHOR_ADOPTED_MAX
+    left = secrets.without([event.author])
+    keys = with_operation(keys, event.id, Operation(event.author, event.control, left, now))
+    pending = (*keys.pending, event.id) if adopts else keys.pending
+    return replace(keys, pending=tuple(name for name in pending if name in keys.operations))
 
 
 def _arrived(keys: Keys, event: KeyEvent, ratchet: bytes, wants: bool, now: int) -> Keys:

@@ -1,18 +1,29 @@
 """What one member keeps of a group's key agreement: frozen records, each bounded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.crypto.prekeys import HeldPreKey
 from zerochat.crypto.structs import Redacted
 from zerochat.crypto.two_party import Channel
 from zerochat.group.composite import Composite
 from zerochat.group.key_agreement.key_schedule import NO_RATCHET
+from zerochat.group.key_agreement.member_secrets import MemberSecrets
 
-OPERATIONS_MAX: Final = 32
-"""Updates whose member secrets are kept for members that have not adopted them yet: 32 bytes a member and update."""
+OPERATIONS_BYTES_MAX: Final = 4 << 20
+"""Of all updates together that members may still adopt; of more, the oldest are erased. An update takes 8 bytes a
+member and 32 for two at most, so there is room for 500 at once among 300 members, or for 350 among 1,000. A member that
+adopts one which is erased elsewhere gives its ratchet again to those that ask for it."""
+AUTHOR_INTERVAL_MS: Final = 60_000
+AUTHOR_ADOPTED_MAX: Final = 8
+"""Updates of one author in this interval that we adopt; further ones only replace their author's ratchet."""
+AUTHOR_OPERATIONS_MAX: Final = 16
+"""Updates of one author that are kept for members which adopt them, so that no author displaces those of others. The
+oldest makes room for the next, but none that has come in this interval. There are more than we adopt: others may have
+received some in another minute."""
 
 
 class Membership(Struct, frozen=True):
@@ -25,17 +36,20 @@ class Membership(Struct, frozen=True):
     """The members by other heads, all of whose events are here."""
 
 
-class Operation(Redacted, frozen=True):
+class Operation(Struct, frozen=True):
     """An update that members may still adopt."""
-
-    REDACTED = ("secrets",)
 
     author: str
     control: tuple[str, ...]
-    secrets: dict[str, bytes]
-    """Member secrets by member; each is erased once its member has adopted the update."""
+    secrets: MemberSecrets
+    """Each is erased once its member has adopted the update."""
     at: int
     """When it came, UTC ms."""
+
+    def without(self, members: Iterable[str]) -> "Operation":
+        """The same without the secrets of these members."""
+        secrets = self.secrets.without(members)
+        return self if secrets is self.secrets else replace(self, secrets=secrets)
 
 
 class SendingEpoch(Redacted, frozen=True):
