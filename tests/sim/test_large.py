@@ -2,6 +2,7 @@
 
 import json
 from functools import lru_cache
+from ipaddress import IPv4Address
 
 import pytest
 from msgspec.structs import replace
@@ -111,6 +112,11 @@ def test_founding_fills_all_seats():
         found(world, list(world.nodes), CreateGroup("sim", "n0", world.envelope))
     views = {group.view.checksum for node in world.nodes.values() for group in node.agent.groups.values()}
     assert len(views) == 1 and len(world.group("n63").view.members) == 64
+
+
+def test_more_nodes_than_a_byte_counts_have_addresses():
+    hosts = [node.address.host for node in World(1, 300, QUIET).nodes.values()]
+    assert len({IPv4Address(host) for host in hosts}) == 300
 
 
 def test_memos_fit_all_agents_for_the_time_of_a_run():

@@ -158,7 +158,8 @@ class World(Checks):
 
     def add_node(self, behind: Mapping[str, Sequence[str]]) -> Node:
         """One more machine, whose process does not run yet."""
-        name, host = f"n{len(self.nodes)}", f"10.0.0.{len(self.nodes) + 1}"
+        number = len(self.nodes) + 1
+        name, host = f"n{number - 1}", f"10.0.{number >> 8}.{number & 0xFF}"
         server_key = x25519_public(self.rng.randbytes(32))
         node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
         self.nodes[name] = self._at[server_key] = node
