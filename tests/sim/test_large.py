@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from zerochat.cli import main
 from zerochat.group.inputs import CreateGroup
+from zerochat.group.key_agreement.channel_reset import is_pending
 from zerochat.group.membership import log
 from zerochat.group.sync import acknowledgements
 from zerochat.overlay.ring import MESH_MEMBERS_MAX
@@ -104,6 +105,14 @@ def test_a_founded_member_is_as_one_that_has_joined():
     for name in list(founded.nodes)[:6]:
         assert shape(founded, name) == shape(joined, name)
     assert founded.nodes["n1"].log[0].type == "genesis"
+
+
+def test_founders_on_the_ring_have_each_others_pre_keys():
+    scenario = Scenario(LargePlan(members=6, messages=2), 5)
+    scenario._gather()
+    for group in map(scenario.world.group, scenario.first):
+        resets = group.dcgka.keys.resets
+        assert resets.keys() == set(group.others) and not any(is_pending(group.dcgka.keys, one) for one in resets)
 
 
 def test_founding_fills_all_seats():

@@ -17,7 +17,7 @@ from zerochat.group import retention
 from zerochat.group.event_log import delivery, lamport
 from zerochat.group.event_log.event import ADD, Event
 from zerochat.group.inputs import CreateGroup, StepContext
-from zerochat.group.links import mediator_mail, peers
+from zerochat.group.links import mediator_mail, peers, ring_links
 from zerochat.group.links.contact import new_identity, sign_consent, sign_possession, transport_public
 from zerochat.group.membership import WRITER, check_control, has_seat_for, log_of
 from zerochat.group.membership.log import extend_control
@@ -135,6 +135,7 @@ def _begin(world: World, one: FirstMember, group: Group) -> None:
     tx.set_timer(TimerKind.ANTI_ENTROPY, group.id, anti_entropy.INTERVAL_MS)
     for member in sorted(group.others):
         peers.add_peer(tx, group.id, member)
+    ring_links.view_changed(tx, group.id)
     if one.entry:
         backfill.start(tx, group.id)
     world.apply(one.name, tx)

@@ -9,6 +9,7 @@ from itertools import islice
 from msgspec import Struct
 
 from zerochat.group.inputs import CreateGroup, RemoveMember, SendPost
+from zerochat.group.key_agreement.channel_reset import is_pending
 from zerochat.limits import KEYS_DEFAULT
 from zerochat.sim.actions import Users
 from zerochat.sim.large.founding import found
@@ -135,7 +136,7 @@ class Scenario:
         else:
             found(world, self.first, chosen)
         self._wait(self._is_complete, JOINED_MS, "the first members are not complete")
-        world.run(self._has_history, JOINED_MS, POLL_MS)
+        world.run(lambda: self._has_history() and self._has_channels(), JOINED_MS, POLL_MS)
 
     def _send_quietly(self) -> None:
         """Messages of random members, under packet loss alone."""
@@ -226,6 +227,14 @@ class Scenario:
         """Whether no member looks for earlier history any more."""
         groups = [self.world.group(name) for name in self.first]
         return all(group.sync.backfill is None or group.sync.backfill.done for group in groups)
+
+    def _has_channels(self) -> bool:
+        """Whether all members have each other's pre-keys, on the ring, where they offer them when they join."""
+        all_keys = [self.world.group(name).dcgka.keys for name in self.first]
+        return self.plan.path != "ring" or all(
+            len(keys.resets) == len(self.first) - 1 and not any(is_pending(keys, member) for member in keys.resets)
+            for keys in all_keys
+        )
 
     def _begun(self) -> Iterable[str]:
         """The nodes that should be in the group."""
