@@ -58,4 +58,5 @@ def test_all_members_have_everything_after_churn(settled, seed):
     world.heal()
     world.faults = HEALED
     assert world.run(churn.has_converged, for_ms=600_000, every_ms=1_000)
-    assert all(len(world.peers(name)) <= LINKS_ACCEPTED_MAX for name in churn.staying)
+    for name in churn.staying:  # links to members that have left take a moment to close
+        assert len(world.peers(name) & world.group(name).view.members.keys()) <= LINKS_ACCEPTED_MAX

@@ -24,6 +24,7 @@ from zerochat.group.sync.relayed_events import (
     is_unreachable,
     is_whole_chain_ours,
     open_backfill,
+    reopen_backfill,
     roll_back,
 )
 from zerochat.group.timer_kinds import TimerKind
@@ -109,9 +110,11 @@ class _Unusable(Exception):
 
 def _begin_chain(tx: Transaction, name: str, member: str, author: str, events: Sequence[Event]) -> None:
     """Begin the author's chain with these events, or continue it. Raises RemoteError or _Unusable."""
-    if not events:
-        return
     group = tx.group(name)
+    if not events:
+        if neighbours.is_ring(group):  # what it has sent before is history
+            reopen_backfill(tx, name, author)
+        return
     if is_past_claims(group, author) and member != group.chain(author).relayed_by:
         roll_back(tx, name, author)
     chain = tx.group(name).chain(author)
