@@ -80,7 +80,9 @@ COMMANDS = {
     info.name: info
     for info in (
         CommandInfo("help", "[COMMAND|TOPIC]", "list the commands, explain one, or show a page of the manual"),
-        CommandInfo("new", "NAME", "create a group"),
+        CommandInfo(
+            "new", "NAME [--kind KIND]", "create a group, by default `private`; up to 64 members, `large` up to 1,000"
+        ),
         CommandInfo("join", "INVITATION", "join a group with an invitation link or ZC: code"),
         CommandInfo("cancel", "[GROUP]", "cancel a pending join", title="Cancel a join"),
         CommandInfo(

@@ -149,10 +149,14 @@ def test_a_kind_of_group_is_a_key_mode(run, crew) -> None:
     assert run("new g --kind accountable")[0] == 0
     made = of(crew, "create_group")
     assert [(one.keys, one.accountability) for one in made[-1:]] == [("sender-key", "tlog")]
-    assert {one.accountability for one in made[:-1]} == {"acks"}
+    assert {(one.path, one.accountability) for one in made[:-1]} == {("mesh", "acks")}
+    assert run("new g --kind large")[0] == run("new g --kind large --keys dcgka")[0] == 0
+    assert {(one.keys, one.path) for one in of(crew, "create_group")[4:]} == {("dcgka", "ring")}
+    assert run("new g --keys dcgka")[0] == 0
+    assert of(crew, "create_group")[-1].path == "mesh", "the first kind of these keys"
     code, _, err = run("new g --kind signed --keys pairwise-multi")
     assert code == 2 and "has the keys `sender-key`, not `pairwise-multi`" in err
-    assert len(of(crew, "create_group")) == 4, "what is refused is not asked for"
+    assert len(of(crew, "create_group")) == 7, "what is refused is not asked for"
     assert set(group_kinds.KEYS) == set(OFFERED)
     assert {keys for keys, mode in MODES.items() if mode.signs or mode.signs_events} == set(group_kinds.SIGNING_KEYS)
 
@@ -169,7 +173,7 @@ def test_the_keys_of_a_group_are_described_correctly(run, agent, keys, said) -> 
 @pytest.mark.parametrize("kind", group_kinds.KINDS, ids=lambda kind: kind.name)
 def test_a_group_says_what_its_kind_gives_and_gives_up(run, agent, kind) -> None:
     assert "`" not in kind.sentences, "they are shown without the table of kinds"
-    info = replace(HIKERS, keys=kind.keys, accountability=kind.accountability)
+    info = replace(HIKERS, keys=kind.keys, path=kind.path, accountability=kind.accountability)
     agent(list_groups=lambda _: [info], list_members=lambda _: [])
     shown = run("info hikers")[1]
     assert all(f" {text}\n" in shown for text in (kind.name, kind.gives, kind.gives_up))

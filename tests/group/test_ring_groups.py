@@ -11,7 +11,9 @@ from zerochat.group.joining.founding import UnknownAccountability, UnknownPath
 from zerochat.group.key_modes import MODES
 from zerochat.group.membership import AUTHOR_CONTROL_MAX, check_all, has_seat_for
 from zerochat.limits import MEMBERS_MAX_BY_PATH, RING_KEYS
-from zerochat.presentation.group_kinds import KINDS, LARGE
+from zerochat.overlay.ring import MESH_MEMBERS_MAX
+from zerochat.presentation.group_kinds import BY_NAME, check_axes
+from zerochat.presentation.group_rules import BadRules
 
 
 class SmallRing(Small):
@@ -74,6 +76,21 @@ def test_the_founder_of_a_ring_group_may_admit_all_others_itself():
     assert check_all(book.control.values()) == book.control
 
 
-def test_the_kind_is_known_but_not_offered_yet():
-    assert LARGE not in KINDS
-    assert (LARGE.keys, LARGE.path) == (RING_KEYS, "ring")
+def test_the_kind_large_has_a_path_and_keys_that_can_be_founded():
+    large = BY_NAME["large"]
+    check_axes(large.accountability, large.keys, large.path)
+    world = SmallRing(1)
+    world.run_command("n0", CreateGroup("club", "n0", world.envelope, large.keys, path=large.path))
+    [group] = world.nodes["n0"].agent.groups.values()
+    assert (group.keys, group.view.path, group.profile.accountability) == ("dcgka", "ring", large.accountability)
+    assert f"Up to {MESH_MEMBERS_MAX} members" in large.gives
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "said"),
+    [("sender-key", "ring", "requires the keys `dcgka`"), ("dcgka", "star", "choose mesh or ring")],
+)
+def test_other_paths_and_keys_are_refused_before_a_group_is_founded(keys, path, said):
+    with pytest.raises(BadRules) as refused:
+        check_axes("acks", keys, path)
+    assert said in refused.value.sentence()

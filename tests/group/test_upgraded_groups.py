@@ -90,7 +90,8 @@ def test_agreeing_after_the_upgrade_changes_nothing(keys):
 
 def test_a_group_that_began_with_such_keys_has_no_upgrade():
     world = Healing(2, keys="dcgka")
-    assert "they are dcgka" in world.refuses("n0", UpgradeKeys(world.id), NoUpgrade)
+    why = world.refuses("n0", UpgradeKeys(world.id), NoUpgrade)
+    assert "they are dcgka, and a group stays on its path (mesh) for good" in why
 
 
 def test_other_keys_have_no_upgrade():

@@ -493,6 +493,8 @@ def test_the_rules_of_a_new_group(tmp_path):
             await it.shows("removal     ‹ the owner and the admins can remove members ›")
             await it.press("down", "left", "down", "right", "down", "space")
             await it.shows("‹ every member can remove others ›", "cancel a join ›")
+            await it.shows("‹ large: up to 1,000 members, each linked to a few ›", "For a club of 300")
+            await it.press("space")
             await it.shows("‹ deniable: keys that heal, deniable ›")
             await it.press("down", "right", "down", "right")
             await it.shows("history     ‹ the last 50 messages before they joined ›")
@@ -517,6 +519,7 @@ def test_the_rules_of_a_new_group(tmp_path):
                     "keepers": 3,
                     "accountability": "acks",
                     "keep": 86_400_000,
+                    "path": "mesh",
                 }
             ]
             await it.press("f12")
@@ -563,6 +566,12 @@ def test_a_name_and_enter_create_the_default_group(tmp_path):
             [params] = asked(it.agent, "create_group")
             assert (params["join"], params["remove"], params["quorum"]) == ("invited", "quorum", 2)
             assert (params["roles"], params["agreement"], params["keys"]) == ("flat", "permissive", "dcgka")
+            await it.say("/new club --kind huge")
+            await it.shows("unknown kind 'huge'")
+            await it.say("/new club --kind large")
+            await it.shows("Message club")
+            params = asked(it.agent, "create_group")[-1]
+            assert (params["group"], params["keys"], params["path"]) == ("club", "dcgka", "ring")
 
     run(play())
 

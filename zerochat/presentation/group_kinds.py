@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from zerochat.limits import KEYS_DEFAULT, RING_KEYS
+from zerochat.limits import KEYS_DEFAULT, MEMBERS_MAX_BY_PATH, RING_KEYS
 from zerochat.presentation.group_rules import BadRules, one_of
 from zerochat.rpc import GroupInfo
 
@@ -40,6 +40,18 @@ KINDS: Final = (
         "Every message has a key of its own, the keys heal after a theft, and sending costs the same for any number of"
         " members.",
         "You can never deny what you wrote, since every message is signed.",
+    ),
+    Kind(
+        "large",
+        RING_KEYS,
+        "acks",
+        f"up to {MEMBERS_MAX_BY_PATH['ring']:,} members, each linked to a few",
+        "For a club of 300: each member is linked to about a dozen others, which forward its messages. Up to 24 members"
+        " each is linked to each, as in a private group. Keys heal after a theft.",
+        "You can never deny what you wrote. Messages come over other members, so they take longer; receipts are a count"
+        " that neighbours report, with names and times on request; and the first keys that a member gets from one that"
+        " it is not linked to can be opened by a thief of its profile.",
+        path="ring",
     ),
     Kind(
         "deniable",
@@ -87,16 +99,7 @@ KINDS: Final = (
     ),
 )
 """The kinds that users can choose; the first is the default."""
-LARGE: Final = Kind(
-    "large",
-    RING_KEYS,
-    "acks",
-    "up to 1,000 members, each connected to a few",
-    "Members forward the messages of each other, so each needs only a few connections; messages are signed, and their"
-    " keys heal after a theft.",
-    "You can never deny what you wrote, and a message takes longer to reach all.",
-    path="ring",
-)
+DEFAULT: Final = KINDS[0].name
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 KEYS: Final = tuple(dict.fromkeys(kind.keys for kind in KINDS))
 SIGNING_KEYS: Final = ("sender-key", "dcgka")
@@ -150,19 +153,31 @@ _UNKNOWN: Final = Words("unknown to this version", "")
 # --- creating a group -----------------------------------------------------------------------------------------------
 
 
-def keys_and_accountability(name: str | None, keys: str | None) -> tuple[str, str]:
-    """The keys and the accountability of a kind, or of the keys alone. Raises BadRules."""
+def kind_to_create(name: str | None, keys: str | None) -> Kind:
+    """The kind of this name, or the first one of these keys. Raises BadRules."""
     if name is None:
-        return keys or KEYS_DEFAULT, "acks"
+        return next(kind for kind in KINDS if kind.keys == (keys or KEYS_DEFAULT))
     one_of("kind", name, tuple(BY_NAME))
     kind = BY_NAME[name]
     if keys not in (None, kind.keys):
         raise BadRules(why=f"the kind `{name}` has the keys `{kind.keys}`, not `{keys}`")
-    return kind.keys, kind.accountability
+    return kind
 
 
-def check_accountability(accountability: str, keys: str, keep_ms: int = 0) -> None:
+def name_and_kind(argument: str) -> tuple[str, str]:
+    """The name and the kind in the argument of `/new`: `NAME` or `NAME --kind KIND`. Raises BadRules."""
+    name, option, kind = argument.rpartition(" --kind ")
+    if not option:
+        return argument, DEFAULT
+    one_of("kind", kind.strip(), tuple(BY_NAME))
+    return name.strip(), kind.strip()
+
+
+def check_axes(accountability: str, keys: str, path: str, keep_ms: int = 0) -> None:
     """Raise BadRules for an invalid combination. `keep_ms`: the retention rule; 0: none."""
+    one_of("path", path, tuple(_PATHS))
+    if path == "ring" and keys != RING_KEYS:
+        raise BadRules(why=f"a group on the ring requires the keys `{RING_KEYS}`, not `{keys}`")
     one_of("accountability", accountability, tuple(_ACCOUNTABILITY))
     if accountability == "tlog" and keys != TLOG_KEYS:
         raise BadRules(why=f"a transparency log requires the keys `{TLOG_KEYS}`, not `{keys}`")
@@ -176,7 +191,7 @@ def check_accountability(accountability: str, keys: str, keep_ms: int = 0) -> No
 def kind_of(info: GroupInfo) -> Kind | None:
     """The kind of a group; None: it is unknown to this version."""
     axes = info.keys, info.path, info.accountability
-    return next((kind for kind in (*KINDS, LARGE) if (kind.keys, kind.path, kind.accountability) == axes), None)
+    return next((kind for kind in KINDS if (kind.keys, kind.path, kind.accountability) == axes), None)
 
 
 def sentences_of(info: GroupInfo) -> str:

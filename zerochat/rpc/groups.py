@@ -366,8 +366,9 @@ class GroupParams(Struct, frozen=True):
 class CreateGroupParams(Struct, frozen=True):
     """`group`: the name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: with keys that heal, `dcgka` with signed
     messages, or `deniable`; `pairwise-multi`, `pairwise-single`, or `sender-key` with signed messages.
-    `accountability`: `acks`, or with `sender-key` also `tlog`, a witnessed transparency log. The others as in
-    `PolicyInfo`. None can be changed later, but older keys can be upgraded (`upgrade_group`)."""
+    `path`: `mesh`, each member is linked to each; or with `dcgka` also `ring`, each is linked to its neighbours, which
+    forward messages. `accountability`: `acks`, or with `sender-key` also `tlog`, a witnessed transparency log. The
+    others as in `PolicyInfo`. None can be changed later, but older keys can be upgraded (`upgrade_group`)."""
 
     group: str
     envelope: str = "didcomm/v2"
@@ -381,6 +382,7 @@ class CreateGroupParams(Struct, frozen=True):
     keepers: int = 0
     accountability: str = "acks"
     keep: int = 0
+    path: str = "mesh"
 
 
 class SetRetentionParams(Struct, frozen=True):

@@ -17,7 +17,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.plain_chat import members
 from zerochat.errors import LocalError
 from zerochat.manual import read_page, topics
-from zerochat.presentation import keep_rules, private
+from zerochat.presentation import group_kinds, keep_rules, private
 from zerochat.rpc import Event, GroupInfo
 from zerochat.slash_commands import (
     ALIASES,
@@ -377,7 +377,9 @@ def _switch(chat: Session, rest: str) -> None:
 
 
 def _new(chat: Session, rest: str) -> None:
-    info = chat.client.create_group(_needed("new", rest))
+    name, named = group_kinds.name_and_kind(_needed("new", rest))
+    kind = group_kinds.BY_NAME[named]
+    info = chat.client.create_group(name, keys=kind.keys, path=kind.path, accountability=kind.accountability)
     chat.refresh()
     chat.switch(info.id)
     narrate("Invite others with /invite.")

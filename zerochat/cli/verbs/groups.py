@@ -92,6 +92,7 @@ zerochat new hikers
 zerochat new hikers --removal quorum --quorum 3
 zerochat new crew --roles admins --join ask
 zerochat new news --keys pairwise-single --roles admins
+zerochat new club --kind large
 zerochat new board --kind signed
 zerochat new council --kind accountable
 zerochat new hikers --history last:50
@@ -111,9 +112,9 @@ zerochat new hikers --envelope didcomm/v1
         "--kind",
         metavar="KIND",
         choices=tuple(group_kinds.BY_NAME),
-        help="keys and accountability in one word. "
+        help="keys, path and accountability in one word. "
         + " ".join(f"{kind.name}: {kind.sentences}" for kind in group_kinds.KINDS)
-        + f" (default: {group_kinds.KINDS[0].name})",
+        + f" (default: {group_kinds.DEFAULT})",
     )
     parser.add_argument(
         "--join",
@@ -188,14 +189,15 @@ def new(options: Options, out: Output) -> ExitCode:
         options.keepers,
         options.keep,
     )
-    keys, accountability = group_kinds.keys_and_accountability(options.kind, options.keys)
-    group_kinds.check_accountability(accountability, keys, rules.keep)
+    kind = group_kinds.kind_to_create(options.kind, options.keys)
+    group_kinds.check_axes(kind.accountability, kind.keys, kind.path, rules.keep)
     with attached(options) as agent:
         group = agent.client.create_group(
             options.group,
             envelope=options.envelope,
-            keys=keys,
-            accountability=accountability,
+            keys=kind.keys,
+            path=kind.path,
+            accountability=kind.accountability,
             join=rules.join,
             remove=rules.remove,
             quorum=rules.quorum,

@@ -126,7 +126,11 @@ def upgrade(tx: Transaction, group_ref: str) -> GroupChanged:
         return GroupChanged(group.id)
     keys = upgrades.target_of_upgrade(group.view)
     if not keys:
-        why = "it has a transparency log, which rests on its keys" if group.view.has_tlog else f"they are {group.keys}"
+        why = (
+            "it has a transparency log, which rests on its keys"
+            if group.view.has_tlog
+            else f"they are {group.keys}, and a group stays on its path ({group.view.path}) for good"
+        )
         raise NoUpgrade(group=group.name, why=why)
     if not upgrades.may_upgrade(group.view, group.me, keys):
         raise NoRight(group=group.name, why="only the owner and the admins upgrade the keys")

@@ -82,8 +82,13 @@ def _new(chat: ChatView, argument: str) -> None:
         chat.flash(printable_line(f"{name_of(info.name)} created. {way}"))
         _warn_signing(chat)
 
+    try:
+        name, kind = group_kinds.name_and_kind(argument)
+    except group_rules.BadRules as error:
+        chat.report_error(printable_line(error.sentence()))
+        return
     # The dialog stays until the new group is open: the next typed line must not go to another group.
-    chat.app.push_screen(CreateDialog(create, printable_line(argument)))
+    chat.app.push_screen(CreateDialog(create, printable_line(name), kind))
 
 
 def _join(chat: ChatView, argument: str) -> None:

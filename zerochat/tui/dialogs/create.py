@@ -50,7 +50,7 @@ def keep_text(rule: str) -> str:
 
 class CreateDialog(Dialog[None]):
     """`create` calls the agent while the dialog is open, and its error is shown inside. `answer` is filled in and
-    submitted at once."""
+    submitted at once, with the rules of `kind`."""
 
     BINDING_GROUP_TITLE = "Creating a group"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -58,7 +58,9 @@ class CreateDialog(Dialog[None]):
         Binding("escape", "close", "Close", id="create.close"),
     ]
 
-    def __init__(self, create: Callable[[CreateGroupParams], Awaitable[None]], answer: Printable) -> None:
+    def __init__(
+        self, create: Callable[[CreateGroupParams], Awaitable[None]], answer: Printable, kind: str = group_kinds.DEFAULT
+    ) -> None:
         super().__init__()
         self._create = create
         self._answer = answer
@@ -78,7 +80,8 @@ class CreateDialog(Dialog[None]):
         self._kind = Choice(
             "kind", tuple(group_kinds.BY_NAME), lambda value: group_kinds.BY_NAME[value].choice, id="rule-kind"
         )
-        self._kind_about = Static(Content(group_kinds.KINDS[0].sentences), id="kind-description")
+        self._kind.set_reactive(Choice.at, tuple(group_kinds.BY_NAME).index(kind))
+        self._kind_about = Static(Content(group_kinds.BY_NAME[kind].sentences), id="kind-description")
         self._history = Choice("history", HISTORIES, history_text, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers_text, id="rule-keepers")
         self._keep = Choice("retention", KEEPS, keep_text, id="rule-keep")
@@ -198,6 +201,7 @@ class CreateDialog(Dialog[None]):
         params = CreateGroupParams(
             name,
             keys=kind.keys,
+            path=kind.path,
             accountability=kind.accountability,
             join=policy.join,
             remove=policy.remove,

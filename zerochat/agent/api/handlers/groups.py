@@ -60,10 +60,12 @@ def create_group(context: Context[rpc.CreateGroupParams]) -> CreateGroup:
     )
     if params.keys not in OFFERED:
         raise BadRequest(why=f"unknown keys {params.keys[:32]!a}; choose {', '.join(OFFERED)}")
-    group_kinds.check_accountability(params.accountability, params.keys, params.keep)
+    group_kinds.check_axes(params.accountability, params.keys, params.path, params.keep)
     policy = Policy(**to_builtins(rules))
     envelope = check_envelope(params.envelope)
-    return CreateGroup(params.group, context.agent.label, envelope, params.keys, policy, params.accountability)
+    return CreateGroup(
+        params.group, context.agent.label, envelope, params.keys, policy, params.accountability, params.path
+    )
 
 
 def create_invitation(context: Context[rpc.CreateInvitationParams]) -> CreateInvitation:
