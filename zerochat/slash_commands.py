@@ -157,6 +157,12 @@ COMMANDS = {
         CommandInfo("unpin", "", "unpin the selected message, or the newest", title="Unpin a message"),
         CommandInfo("pins", "", "list the pinned messages and jump to one", title="Pinned messages"),
         CommandInfo("copy", "", "copy the selected message, or the newest"),
+        CommandInfo(
+            "overlay",
+            "",
+            "show whom you are linked to here, and what each link has carried",
+            title="Connections of this group",
+        ),
         CommandInfo("info", "", "show the selected message, or the newest, with its recipients"),
         CommandInfo("send", "PATH", "send a file", title="Send a file"),
         CommandInfo("files", "", "list the files of this group", title="Files"),

@@ -48,6 +48,7 @@ VERBS: dict[str, set[str]] = {
     "messages": {"list_connection_messages"},
     "tlog": {"get_tlog", "set_tlog_terms"},
     "members": {"list_members"},
+    "overlay": {"get_overlay"},
     "new": {"create_group"},
     "ping": {"ping_peer"},
     "proof": {"get_proof"},

@@ -9,19 +9,22 @@ from msgspec.structs import replace
 from tests.support import cli_harness
 from tests.support.cli_harness import ALICE, HIKERS, event, of
 from zerochat.cli.output import Output
-from zerochat.cli.plain_chat.members import NoMemberFound, show_delivery, show_members
+from zerochat.cli.plain_chat.members import NoMemberFound, show_delivery, show_members, show_overlay
 from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation.delivery import completeness_text
+from zerochat.presentation.overlay import size_text
 from zerochat.rpc import (
     Completeness,
     DeliveryReport,
     EventParams,
     GroupInfo,
     History,
+    LinkInfo,
     ListMembersParams,
     MemberDelivery,
     MemberInfo,
     MemberReport,
+    OverlayInfo,
 )
 
 agent, alone, home, run = cli_harness.agent, cli_harness.alone, cli_harness.home, cli_harness.run
@@ -66,6 +69,78 @@ def served(agent: Any) -> Any:
 
 def names(out: str) -> list[str]:
     return [line.partition("  ")[0] for line in out.splitlines() if "connected" in line or "(you)" in line]
+
+
+LINKS = [
+    LinkInfo(did="did:key:z6Mk0001", nick="ann", place="successor", connection="connected", via="link", sent=1_200),
+    LinkInfo(
+        did="did:key:z6Mk0002",
+        nick="bo\x1b[2J",
+        place="shortcut",
+        connection="connected",
+        via="mediator",
+        received_bytes=3_000,
+        duplicates=4,
+        repaired=2,
+        repaired_at="2026-11-20T12:00:00.000Z",
+    ),
+    LinkInfo(did="did:key:z6Mk0003", nick="cy", place="guest", connection="unreachable"),
+]
+RING = OverlayInfo(
+    group="GROUPID",
+    path="ring",
+    forwards=True,
+    members=300,
+    since="2026-11-20T11:00:00.000Z",
+    own=10,
+    forwarded=90,
+    copies=290,
+    links=LINKS,
+)
+
+
+def test_the_overlay_lists_every_link_and_the_load(run: Any, agent: Any) -> None:
+    asked = agent(get_overlay=lambda _: RING)
+    code, out, _ = run("overlay hikers")
+    lines = out.splitlines()
+    assert code == 0 and [params.group for params in of(asked, "get_overlay")] == ["hikers"]
+    assert lines[0] == "Ring of 300 members: you are linked to 3, 2 connected, and they forward messages."
+    assert lines[1].endswith(": 10 own messages and 90 forwarded, 290 copies sent, 2.9 a message.")
+    assert lines[3] == "MEMBER  PLACE      STATE         SENT   BYTES  RECEIVED  BYTES    NEW  DUPLICATES  REPAIRED"
+    assert lines[4].split()[:5] == ["ann", "successor", "connected", "1,200", "0"]
+    assert "via mediator" in lines[5] and "2.9 KiB" in lines[5] and "2, last" in lines[5]
+    assert "unreachable" in lines[6] and "\x1b" not in out
+    assert json.loads(run(["overlay", "hikers", "--format", "json"])[1])["links"][1]["duplicates"] == 4
+
+
+def test_the_overlay_of_a_mesh_says_so(run: Any, agent: Any) -> None:
+    agent(get_overlay=lambda _: replace(RING, path="mesh", forwards=False, members=4, forwarded=0, copies=30))
+    lines = run("overlay hikers")[1].splitlines()
+    assert lines[0] == "Mesh: direct connections to all 3 others, 2 connected."
+    assert lines[1].endswith(": 10 own messages, 30 copies sent, 3.0 a message.")
+    assert "PLACE" not in lines[3] and "NEW" not in lines[3]
+
+
+def test_the_overlay_in_the_plain_chat_is_a_sentence_a_link(capsys: Any) -> None:
+    show_overlay(Output("text"), RING)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("ann: successor, connected; sent 1,200 (0 B), received 0 (0 B), 0 new messages")
+    assert "4 duplicates, repaired 2, last" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"),
+        (1_023, "1023 B"),
+        (1_024, "1.0 KiB"),
+        (10_240, "10 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1 << 45, "32768 GiB"),
+    ],
+)
+def test_sizes_are_short(count: int, said: str) -> None:
+    assert size_text(count) == said
 
 
 def test_a_page_of_members_is_listed_and_the_rest_on_request(run: Any, agent: Any) -> None:

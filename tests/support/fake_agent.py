@@ -8,6 +8,7 @@ import contextlib
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -982,6 +983,43 @@ class FakeAgent:
             raise Refusal(f"In {group.info.name} nothing that is said is signed, so nobody can prove it.", "NotSigned")
         event = self._event_meant(group, params.id)
         return rpc.ProofLines(['{"zproof":1}\n', f'{{"message":"{event.id}"}}\n', '{"ack":"x"}\n'], left_out=1)
+
+    def _get_overlay(self, params: rpc.GroupParams) -> rpc.OverlayInfo:
+        """A ring, where the path is one: two successors, two predecessors, shortcuts, and a guest at the end."""
+        group = self.groups[params.group]
+        mesh: list[rpc.LinkPlace] = ["member"]
+        across: list[rpc.LinkPlace] = ["shortcut"]
+        ring: list[rpc.LinkPlace] = ["successor", "successor", "predecessor", "predecessor", *across * 8, "guest"]
+        forwards, others = group.info.path == "ring", group.members[1:]
+        linked = zip(others, ring if forwards else cycle(mesh), strict=False)
+        return rpc.OverlayInfo(
+            group=group.info.id,
+            path=group.info.path,
+            forwards=forwards,
+            members=group.info.members,
+            since=STAMP.format(minute=1),
+            own=10,
+            forwarded=90 if forwards else 0,
+            copies=300 if forwards else 10 * len(others),
+            links=[
+                rpc.LinkInfo(
+                    did=one.did,
+                    nick=one.nick,
+                    place=place,
+                    connection=one.connection,
+                    via=one.via,
+                    sent=100 + at,
+                    sent_bytes=50_000 + at,
+                    received=200 + at,
+                    received_bytes=2_000_000,
+                    brought=7 if forwards else 0,
+                    duplicates=at,
+                    repaired=3 * (at == 1),
+                    repaired_at=STAMP.format(minute=5) if at == 1 else "",
+                )
+                for at, (one, place) in enumerate(linked)
+            ],
+        )
 
     def _get_delivery(self, params: rpc.EventParams) -> DeliveryReport:
         group = self.groups[params.group]

@@ -63,6 +63,35 @@ def test_the_member_list_shows_a_page_and_more_on_request(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+@pytest.mark.parametrize("path", ["ring", "mesh"])
+def test_the_overlay_shows_every_link(tmp_path, size, path):
+    def setting(agent):
+        crowd(SMALL if path == "ring" else 30)(agent)
+        for group in agent.groups.values():
+            group.info = replace(group.info, path=path)
+
+    async def run():
+        async with scene(tmp_path, size=size, setting=setting) as it:
+            await at_rest(it)
+            await it.say("/overlay")
+            if path == "ring":
+                await it.shows(
+                    "Overlay of club", "Ring of 100 members: you are linked to 13", "successors", "member 000"
+                )
+                last = "member 012"
+            else:
+                await it.shows("Overlay of club", "Mesh: direct connections to all 29 others", "member 000")
+                last = "member 028"
+            if last not in it.text:
+                await it.press("end")
+            await it.shows(last, "received 2")
+            await it.press("escape")
+            await it.gone("Overlay of club")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 def test_members_are_found_by_a_part_of_the_name(tmp_path, size):
     async def run():
         async with scene(tmp_path, size=size, setting=crowd(MANY)) as it:

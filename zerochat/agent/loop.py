@@ -278,11 +278,15 @@ class AgentLoop:
         before = self.agent
         inputs: list[Input] = []
         effects: list[Effect] = []
+        steps: list[tuple[Input, list[Effect]]] = []
         step_once = self._recorded_step if self.recording.on else self._step
         for each in first if alone else self._turn(first):
             inputs.append(each)
-            effects += step_once(each)
-        effects += step_once(BatchEnded())
+            steps.append((each, step_once(each)))
+            effects += steps[-1][1]
+        ended = BatchEnded()
+        steps.append((ended, step_once(ended)))
+        effects += steps[-1][1]
         if self._may_wait(inputs, effects):
             self.executor.execute(effects, self.agent)
             self.recording.committed()
@@ -308,6 +312,8 @@ class AgentLoop:
             self.attention.fault = ""  # the disk works
         if self.restored and any(isinstance(each, Started) for each in inputs):
             self._forget_restore()
+        with contained(self.log, "counting what links carry"):
+            self.handlers.counters.observe(before, self.agent, steps, self.clock.now())
         with contained(self.log, "observing disputes"):
             self.disputes.observe(effects)
         self.executor.execute(effects, self.agent)

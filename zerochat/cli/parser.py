@@ -25,6 +25,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "invite": ("invite",),
     "join": ("join",),
     "members": ("members", "remove", "role", "transfer", "rename", "ignore"),
+    "overlay": ("overlay",),
     "requests": ("requests", "admit", "refuse"),
     "verify": ("verify",),
     "send": ("send",),

@@ -18,6 +18,7 @@ answered at once with its thread; the peer's answer is a notification with that 
 
     groups         groups, policies, invitations, joins and join requests
     members        members, roles, verification
+    overlay        the links of a group, and what they have carried
     events         the event log, posting and annotations
     delivery       delivery reports and message status
     completeness   missing events and confirmation
@@ -208,6 +209,7 @@ from zerochat.rpc.methods import (
     REFUSED,
     Request,
 )
+from zerochat.rpc.overlay import LinkInfo, LinkPlace, OverlayInfo
 from zerochat.rpc.proofs import (
     Evidence,
     EvidenceParams,
@@ -371,6 +373,8 @@ __all__ = [
     "JoinRequestNotification",
     "JoinStatus",
     "LateNotification",
+    "LinkInfo",
+    "LinkPlace",
     "ListFilesParams",
     "ListMembersParams",
     "LogRow",
@@ -393,6 +397,7 @@ __all__ = [
     "OpenInvitation",
     "Outcome",
     "OverflowNotification",
+    "OverlayInfo",
     "PeerNotification",
     "PeerParams",
     "PendingReply",

@@ -52,6 +52,7 @@ from zerochat.rpc import (
     MemberInfo,
     MessageStatus,
     OpenInvitation,
+    OverlayInfo,
     ProofLines,
     ReadState,
     SafetyWords,
@@ -332,6 +333,10 @@ class Client(ClientConnection):
     ) -> list[MemberInfo]:
         """The members that `query` finds, page by page; at most `limit` after the one with the DID `after`."""
         return members_in_pages(self, group, query, after, limit, within_s)
+
+    def get_overlay(self, group: str) -> OverlayInfo:
+        overlay: OverlayInfo = self.call("get_overlay", group=group)
+        return overlay
 
     def list_join_requests(self, group: str) -> list[JoinRequestInfo]:
         requests: list[JoinRequestInfo] = self.call("list_join_requests", group=group)

@@ -436,6 +436,10 @@ def _delivery(chat: Session, rest: str) -> None:
     members.show_delivery(chat.out, chat.client.get_delivery(_here(chat), _last(rest)))
 
 
+def _overlay(chat: Session, rest: str) -> None:
+    members.show_overlay(chat.out, chat.client.get_overlay(_here(chat)))
+
+
 def _reply(chat: Session, rest: str) -> None:
     text, about = _needed("reply", rest), _newest(chat)
     chat.send(text, reply_to=about.id)
@@ -472,5 +476,6 @@ _HANDLERS: dict[str, Callable[[Session, str], None]] = {
     "members": _members,
     "msg": _msg,
     "delivery": _delivery,
+    "overlay": _overlay,
     "draft": _draft,
 }

@@ -4,9 +4,9 @@ from zerochat.cli.formatting import find_member, name_of, near_time, removal_vot
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
 from zerochat.limits import MEMBER_PAGE_MAX
-from zerochat.presentation import delivery, group_rules, mediation
+from zerochat.presentation import delivery, group_rules, mediation, overlay
 from zerochat.presentation.delivery import not_listed
-from zerochat.rpc import DeliveryReport, GroupInfo, MemberDelivery, MemberInfo
+from zerochat.rpc import DeliveryReport, GroupInfo, MemberDelivery, MemberInfo, OverlayInfo
 
 
 class NoMemberFound(LocalError):
@@ -45,6 +45,15 @@ def _member(one: MemberInfo) -> str:
     if one.connection != "self":
         parts.append(f"last seen {near_time(one.last_seen)}" if one.last_seen else "never seen")
     return f"{name_of(one.nick)}: {', '.join(parts)}."
+
+
+def show_overlay(out: Output, info: OverlayInfo) -> None:
+    """How the group is linked, and what each link has carried."""
+    lines = [overlay.structure(info), overlay.load(info, near_time)]
+    for one in info.links:
+        place = f"{overlay.PLACES.get(one.place, one.place)}, " if info.forwards else ""
+        lines.append(f"{name_of(one.nick)}: {place}{overlay.traffic(one, near_time, forwards=info.forwards)}.")
+    out.data(info, lines)
 
 
 def show_delivery(out: Output, report: DeliveryReport) -> None:

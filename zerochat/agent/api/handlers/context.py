@@ -13,6 +13,7 @@ from zerochat.agent.api.delivery_waits import DeliveryWaits
 from zerochat.agent.api.server import Call, ControlServer
 from zerochat.agent.api.subscriptions.hub import Subscriptions
 from zerochat.agent.files.handlers import FileHandlers
+from zerochat.agent.link_counters import LinkCounters
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.paths import ProfilePaths
 from zerochat.agent.views.current_messages import MaterialisedMessages
@@ -88,6 +89,7 @@ class Services:
     """Review the disputes of this group soon."""
     reload: Callable[[], None] = lambda: None
     """Read the settings again."""
+    counters: LinkCounters = dataclass_field(default_factory=LinkCounters)
     indicators: RateLimit = dataclass_field(default_factory=RateLimit)
     joins: dict[str, rpc.JoinStatus] = dataclass_field(default_factory=dict)
     """The last status of each join, by its id."""

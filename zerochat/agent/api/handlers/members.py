@@ -5,6 +5,7 @@ from typing import Final
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.views.members import ignored_member, member_page, safety_words_view
+from zerochat.agent.views.overlay import overlay_info
 from zerochat.errors import LocalError
 from zerochat.group.inputs import ChangeLabel, ChangeRole, IgnoreMember, RemoveMember, VerifyMember
 from zerochat.group.lookup import find_author, find_member
@@ -18,6 +19,10 @@ class OwnWords(LocalError):
 def list_members(context: Context[rpc.ListMembersParams]) -> list[rpc.MemberInfo]:
     group = context.group
     return context.services.members(context.agent, group, member_page(group, context.params))
+
+
+def get_overlay(context: Context[rpc.GroupParams]) -> rpc.OverlayInfo:
+    return overlay_info(context.agent, context.group, context.services.counters)
 
 
 def remove_member(context: Context[rpc.RemoveMemberParams]) -> RemoveMember:
@@ -65,6 +70,7 @@ def _other_member(group: Group, name: str) -> str:
 
 HANDLERS: Final[dict[str, Handler]] = {
     "list_members": list_members,
+    "get_overlay": get_overlay,
     "remove_member": remove_member,
     "set_role": set_role,
     "set_display_name": set_display_name,

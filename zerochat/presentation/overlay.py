@@ -1,0 +1,68 @@
+"""The overlay of a group as sentences: how it is linked, what each link has carried, and our own load."""
+
+from collections.abc import Callable
+from typing import Final
+
+from zerochat.rpc import LinkInfo, OverlayInfo
+
+Clock = Callable[[str], str]
+
+PLACES: Final = {
+    "member": "member",
+    "successor": "successor",
+    "predecessor": "predecessor",
+    "shortcut": "shortcut",
+    "guest": "guest",
+}
+_UNITS: Final = ("B", "KiB", "MiB", "GiB")
+
+
+def size_text(count: int) -> str:
+    """A number of bytes: 900 B, 12 KiB, 1.5 MiB."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit and value < 10 else f"{value:.0f} {_UNITS[unit]}"
+
+
+def structure(info: OverlayInfo) -> str:
+    """How the group is linked, as a sentence."""
+    others, up = max(info.members - 1, 0), sum(one.connection == "connected" for one in info.links)
+    if info.forwards:
+        return (
+            f"Ring of {info.members:,} members: you are linked to {len(info.links)}, {up} connected, and they forward"
+            " messages."
+        )
+    later = " From 25 members on it is a ring." if info.path == "ring" else ""
+    return f"Mesh: direct connections to all {others:,} others, {up} connected.{later}"
+
+
+def load(info: OverlayInfo, clock: Clock) -> str:
+    """What we have sent of the group's messages, as a sentence."""
+    sent = info.own + info.forwarded
+    own = "1 own message" if info.own == 1 else f"{info.own:,} own messages"
+    forwarded = f" and {info.forwarded:,} forwarded" if info.forwards or info.forwarded else ""
+    each = f", {info.copies / sent:.1f} a message" if sent else ""
+    return f"Since {clock(info.since)}: {own}{forwarded}, {info.copies:,} copies sent{each}."
+
+
+def state(one: LinkInfo) -> str:
+    """The state of a link."""
+    return "via mediator" if one.via == "mediator" else one.connection
+
+
+def repaired(one: LinkInfo, clock: Clock) -> str:
+    """What the member has sent on request, and when last; empty: nothing."""
+    return f"{one.repaired:,}, last {clock(one.repaired_at)}" if one.repaired else ""
+
+
+def traffic(one: LinkInfo, clock: Clock, *, forwards: bool) -> str:
+    """What a link has carried, in words."""
+    parts = [
+        f"{state(one)}; sent {one.sent:,} ({size_text(one.sent_bytes)})",
+        f"received {one.received:,} ({size_text(one.received_bytes)})",
+        *([f"{one.brought:,} new messages"] if forwards else []),
+        *([f"{one.duplicates:,} duplicates"] if one.duplicates or forwards else []),
+        *([f"repaired {text}"] if (text := repaired(one, clock)) else []),
+    ]
+    return ", ".join(parts)
