@@ -12,7 +12,7 @@ from zerochat.cli.output import Output
 from zerochat.cli.plain_chat.members import NoMemberFound, show_delivery, show_members, show_overlay
 from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation.delivery import completeness_text
-from zerochat.presentation.overlay import size_text
+from zerochat.presentation.overlay import size_text, structure
 from zerochat.rpc import (
     Completeness,
     DeliveryReport,
@@ -118,6 +118,13 @@ def test_the_overlay_of_a_mesh_says_so(run: Any, agent: Any) -> None:
     lines = run("overlay hikers")[1].splitlines()
     assert lines[0] == "Mesh: direct connections to all 3 others, 2 connected."
     assert lines[1].endswith(": 10 own messages, 30 copies sent, 3.0 a message.")
+    assert (
+        structure(replace(RING, forwards=False, members=1, links=[]))
+        == "No other members. From 25 members on it is a ring."
+    )
+    assert structure(replace(RING, path="mesh", forwards=False, members=2, links=LINKS[:1])) == (
+        "Mesh: direct connections to the other member, 1 connected."
+    )
     assert "PLACE" not in lines[3] and "NEW" not in lines[3]
 
 

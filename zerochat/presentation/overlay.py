@@ -7,13 +7,6 @@ from zerochat.rpc import LinkInfo, OverlayInfo
 
 Clock = Callable[[str], str]
 
-PLACES: Final = {
-    "member": "member",
-    "successor": "successor",
-    "predecessor": "predecessor",
-    "shortcut": "shortcut",
-    "guest": "guest",
-}
 _UNITS: Final = ("B", "KiB", "MiB", "GiB")
 
 
@@ -34,7 +27,10 @@ def structure(info: OverlayInfo) -> str:
             " messages."
         )
     later = " From 25 members on it is a ring." if info.path == "ring" else ""
-    return f"Mesh: direct connections to all {others:,} others, {up} connected.{later}"
+    if not others:
+        return f"No other members.{later}"
+    whom = f"all {others:,} others" if others > 1 else "the other member"
+    return f"Mesh: direct connections to {whom}, {up} connected.{later}"
 
 
 def load(info: OverlayInfo, clock: Clock) -> str:

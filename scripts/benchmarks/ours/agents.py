@@ -66,7 +66,9 @@ class Agents:
     ) -> None:
         """`keys`: as for `zerochat new --keys`; None: the default. `program`: the arguments for Python that start an
         agent."""
-        self._folder, self._keys, self._say, self._program = folder, keys, say, program
+        self._folder, self._say, self._program = folder, say, program
+        self.kind = ["--keys", keys] if keys else []
+        """The options of `zerochat new`."""
         self._stack = contextlib.ExitStack()
         self._members: list[Member] = []
         self._bursts = 0
@@ -89,6 +91,10 @@ class Agents:
     def listeners(self) -> list[Member]:
         return self._members[1:]
 
+    @property
+    def members(self) -> list[Member]:
+        return self._members
+
     def pids(self) -> list[int]:
         return [member.process.pid for member in self._members]
 
@@ -96,8 +102,7 @@ class Agents:
         """Grow the group to this many recipients, all connected with each other. Raises NotReady."""
         if not self._members:
             self._start(1)
-            verb = ["new", GROUP, *(["--keys", self._keys] if self._keys else [])]
-            zerochat(verb, self.publisher.places)
+            zerochat(["new", GROUP, *self.kind], self.publisher.places)
         while (here := len(self._members)) <= count:
             began = time.monotonic()
             wave = min(WAVE, count + 1 - here)
@@ -111,6 +116,17 @@ class Agents:
         here = len(self._members)
         self._start(1)
         self._join(self._members[here:])
+
+    def restart(self, member: Member) -> None:
+        """Kill a member's agent, as `kill -9` does, and start it again. Raises NotReady."""
+        member.process.kill()
+        member.process.wait()
+        for client in (member.client, member.news):
+            client.close()
+        verb = ["agent", "--listen", "127.0.0.1"]
+        member.process = self._stack.enter_context(running(verb, member.places, self._program))
+        member.client = self._stack.enter_context(connected(member.process, member.places))
+        member.news = self._stack.enter_context(connect(member.places, "benchmark"))
 
     def burst(self, batch: int, text_bytes: int, *, singly: bool = False) -> Burst:
         """Send this many messages at the publisher, and wait until all members have them or no more arrive. All at
@@ -163,6 +179,10 @@ class Agents:
             time.sleep(0.05)
         time.sleep(QUIET_S)
 
+    def is_linked(self, member: Member, group: GroupInfo) -> bool:
+        """Whether a member is connected with all others."""
+        return group.connected == group.members - 1
+
     # --- setting up -----------------------------------------------------------------------------------------------
 
     def _start(self, count: int) -> None:
@@ -205,7 +225,7 @@ class Agents:
         while met < count:
             group = _group(self._members[met])
             agrees = not met or group.view == view
-            if agrees and (group.members, group.connected) == (count, count - 1):
+            if agrees and group.members == count and self.is_linked(self._members[met], group):
                 met, view = met + 1, group.view
                 continue
             if time.monotonic() > deadline:

@@ -51,7 +51,7 @@ def show_overlay(out: Output, info: OverlayInfo) -> None:
     """How the group is linked, and what each link has carried."""
     lines = [overlay.structure(info), overlay.load(info, near_time)]
     for one in info.links:
-        place = f"{overlay.PLACES.get(one.place, one.place)}, " if info.forwards else ""
+        place = f"{one.place}, " if info.forwards else ""
         lines.append(f"{name_of(one.nick)}: {place}{overlay.traffic(one, near_time, forwards=info.forwards)}.")
     out.data(info, lines)
 

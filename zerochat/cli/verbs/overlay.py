@@ -7,7 +7,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, near_time, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument
 from zerochat.cli.output import Output, narrate
-from zerochat.presentation.overlay import PLACES, load, repaired, size_text, state, structure
+from zerochat.presentation.overlay import load, repaired, size_text, state, structure
 from zerochat.rpc import LinkInfo, OverlayInfo
 
 
@@ -43,7 +43,7 @@ def overlay(options: Options, out: Output) -> ExitCode:
 def _table(info: OverlayInfo) -> list[str]:
     columns: dict[str, Callable[[LinkInfo], str]] = {
         "MEMBER": lambda one: name_of(one.nick),
-        "PLACE": lambda one: PLACES.get(one.place, one.place),
+        "PLACE": lambda one: one.place,
         "STATE": state,
         "SENT": lambda one: f"{one.sent:,}",
         "BYTES": lambda one: size_text(one.sent_bytes),

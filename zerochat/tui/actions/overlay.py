@@ -24,7 +24,7 @@ def show_overlay(chat: ChatView, argument: str) -> None:
         for one in info.links:
             if info.forwards and one.place != place:
                 place = one.place
-                pairs.append((f"{overlay.PLACES.get(place, place)}s", ""))
+                pairs.append((f"{place}s", ""))
             pairs.append((conversation.names.label(one.did), overlay.traffic(one, clock_text, forwards=info.forwards)))
         head = [overlay.structure(info), overlay.load(info, clock_text), ""]
         title = Printable(f"Overlay of {conversation.name}")
