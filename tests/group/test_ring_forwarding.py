@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.marks import others_slow
 from tests.support.ring_world import RingWorld
@@ -11,10 +12,12 @@ from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.group.dcgka import receiver
-from zerochat.group.inputs import ChangeLabel, SendPost, StepContext, TimerFired
+from zerochat.group.inputs import ChangeLabel, SendPost, SendReadReceipt, SendTyping, StepContext, TimerFired
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.dcgka import Place, seal
 from zerochat.group.key_modes.forwarded import is_forwarded
+from zerochat.group.messages import indicators
+from zerochat.group.settings import Indicators
 from zerochat.group.sync import pull_requests
 from zerochat.group.sync.acknowledgements import SYNC_INTERVAL_MS
 from zerochat.group.transaction import Transaction
@@ -168,6 +171,20 @@ def test_our_own_message_does_not_come_back(settled):
     group, bearer = world.group("n9"), bearer_of(world, "n9")
     sealed = seal(bytes(32), Place("A" * 43, 0), world.id, group.me, {"runs": []})
     assert bring(world, "n9", bearer, forwarded.sign(group.seed, group.me, world.id, group.seq + 9, sealed)) == []
+
+
+@pytest.mark.parametrize("told", [SendTyping, lambda group: SendReadReceipt(group, 2**50)], ids=["typing", "read"])
+def test_an_indicator_goes_to_linked_members_and_no_further(settled, monkeypatch, told):
+    world = settled.fork(1)
+    for node in world.nodes.values():
+        node.agent = replace(node.agent, indicators=Indicators(read_receipts=True, typing=True))
+    sent = world.forwarded
+    linked = len(world.connected("n4"))
+    assert world.run_command("n4", told(world.id)).result.members == linked < MEMBERS - 1
+    world.run(for_ms=2_000)
+    assert world.forwarded == sent
+    monkeypatch.setattr(indicators, "INDICATOR_MEMBERS_MAX", MEMBERS - 1)
+    assert world.run_command("n4", told(world.id)).result.members == 0, "it is too large a group"
 
 
 def test_a_mesh_forwards_nothing():

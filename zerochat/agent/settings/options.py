@@ -191,12 +191,16 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("hooks.timeout", "seconds after which a hook is killed", number("seconds", 1, 600), 10, at_once=True),
         _flag(
             "share.read_receipts",
-            f"exchange read receipts with connected members, in groups of at most {INDICATOR_MEMBERS_MAX}",
+            "exchange read receipts with members that you are connected to, in groups of at most"
+            f" {INDICATOR_MEMBERS_MAX}",
             False,
             at_once=True,
         ),
         _flag(
-            "share.typing", "exchange typing indicators with connected members, in the same groups", False, at_once=True
+            "share.typing",
+            "exchange typing indicators with the same members, in the same groups",
+            False,
+            at_once=True,
         ),
         Option(
             "signing.key_messages",
