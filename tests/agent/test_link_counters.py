@@ -3,12 +3,16 @@
 from collections import defaultdict
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.ring_world import RingWorld
 from zerochat.agent.link_counters import LinkCounters
+from zerochat.agent.views.groups import group_info
+from zerochat.agent.views.members import member_infos
 from zerochat.agent.views.overlay import overlay_info
 from zerochat.group.links.neighbours import links_of
 from zerochat.overlay.forwarding import FAN_OUT
+from zerochat.presentation.group_rules import connected
 
 MEMBERS, POSTS = 28, 6
 
@@ -108,3 +112,30 @@ def test_a_mesh_shows_all_members_and_counts_no_forwarding():
     info = world.overlay("n1")
     assert (info.forwards, info.own, info.forwarded, info.copies) == (False, 1, 0, 3)
     assert {one.place for one in info.links} == {"member"} and len(info.links) == 3
+
+
+def test_members_that_are_no_neighbours_are_reached_over_others(settled):
+    world = settled.fork(6)
+    agent, group = world.nodes["n5"].agent, world.group("n5")
+    infos = {one.did: one for one in member_infos(agent, group)}
+    linked = world.connected("n5")
+    assert {did for did, one in infos.items() if one.connection == "connected"} == linked
+    assert {did for did, one in infos.items() if one.connection == "indirect"} == set(group.others) - linked
+    info = group_info(agent, group)
+    assert info.forwards and info.connected == len(linked) < MEMBERS - 1
+    assert connected(info) == f"{MEMBERS} members over {len(linked)} links"
+    found = info.completeness
+    assert (found.complete, found.others, found.absent) == (True, len(linked), 0), "it is only about its neighbours"
+    alone = replace(agent, links_up=frozenset())
+    assert {one.connection for one in member_infos(alone, group)} == {"self", "unreachable"}
+
+
+def test_a_neighbour_that_is_off_is_named_as_absent(settled):
+    world = settled.fork(7)
+    did = next(iter(world.connected("n5")))
+    name = next(name for name in world.nodes if world.group(name).me == did)
+    world.switch_off(name)
+    world.run(for_ms=400_000)
+    info = world.overlay("n5")
+    assert {one.connection for one in info.links if one.did == did} <= {"unreachable"}
+    assert sum(one.connection == "connected" for one in info.links) >= 4, "the next members take its place"

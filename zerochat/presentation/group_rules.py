@@ -118,7 +118,11 @@ def policy_sentences(policy: PolicyInfo, here_ms: int = 0) -> list[str]:
 
 
 def connected(info: GroupInfo) -> str:
-    """The number of connected members, and of those reachable only via a mediator, who may be offline."""
+    """The number of connected members, and of those reachable only via a mediator, who may be offline. In a large group
+    no member is connected to all others."""
+    if info.forwards:
+        mailed = f", {info.via_mediator} via mediator" if info.via_mediator else ""
+        return f"{info.members:,} members over {info.connected} links{mailed}"
     mailed = f", {info.via_mediator} via mediator" if info.via_mediator else ""
     return f"{info.connected - info.via_mediator}/{max(info.members - 1, 0)} connected{mailed}"
 

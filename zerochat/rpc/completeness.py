@@ -35,7 +35,8 @@ class MemberReport(Struct, frozen=True, kw_only=True):
     at: str | None = None
     """When its last authentic message was received; null: never."""
     present: bool = False
-    """It is connected, or has sent something in the last minutes."""
+    """It is connected, or has sent something in the last minutes; in a large group also true where I am not linked to
+    it."""
     missing: int = 0
     """The number of its own events that are known to exist and are missing here."""
     view_matches: bool | None = None
@@ -57,10 +58,10 @@ class Completeness(Struct, frozen=True, kw_only=True):
     at: str | None = None
     """The oldest of the last reports of members that are `present` and complete: the statement holds as of then."""
     members: list[MemberReport] = field(default_factory=list)
-    """The other members in the order of joining. In a group of more than 64 members: 64 of them, first those with
-    missing events or another view, then absent ones."""
+    """The other members in the order of joining, in a large group only as in `others`. If these are more than 64: 64 of
+    them, first those with missing events or another view, then absent ones."""
     others: int = 0
-    """The number of other members."""
+    """The number of other members; in a large group of those that I am linked to, or whose events are missing here."""
     current: int = 0
     """How many of them are `present` and have no missing events."""
     absent: int = 0

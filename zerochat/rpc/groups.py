@@ -140,6 +140,9 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     (`MemberInfo.last_seen`)."""
     keys: str
     path: str
+    forwards: bool = False
+    """Members forward each other's messages: `path` is `ring`, and there are more than 24. Then each is linked to some,
+    and `connected` counts these."""
     accountability: str
     upgrade: UpgradeInfo | None = None
     """The upgrade of its keys that is possible (`upgrade_group`); null: none."""

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.rpc.common import Role, Trust
 
-Connection = Literal["self", "connected", "connecting", "unreachable"]
+Connection = Literal["self", "connected", "connecting", "indirect", "unreachable"]
 Via = Literal["link", "mediator", ""]
 MemberAction = Literal["remove", "reader", "writer", "admin", "owner"]
 
@@ -30,7 +30,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     nick: str
     connection: Connection
     """Whether messages can be sent to it now. A mediator accepts messages for an offline member, so `connected` does
-    not mean online: see `last_seen`."""
+    not mean online: see `last_seen`. `indirect`: in a large group, no neighbour of mine; messages reach it over other
+    members, and whether it is online is unknown."""
     via: Via = ""
     """Whether the member is reached over a link or through a mediator; empty: not reachable."""
     no_mediator: bool = False

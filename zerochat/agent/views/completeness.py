@@ -6,6 +6,7 @@ only as recent as the last reports.
 
 from collections.abc import Collection
 
+from zerochat.group.links.neighbours import is_forwarding
 from zerochat.group.state import Group, MissingRange, ReorderBuffer
 from zerochat.group.sync import reinstated_posts, stale_profile
 from zerochat.group.sync.history_requests import TRIES_MAX, missing_ends
@@ -29,7 +30,7 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
     missing = _missing(found, unreachable)
     members, words = [], []
     for did in group.view.eldest:
-        if did == group.me:
+        if did == group.me or (is_forwarding(group) and did not in group.links.peers and did not in missing):
             continue
         one = _report(group, did, near, now, missing.get(did, 0))
         if one.present and did not in missing:
@@ -91,6 +92,8 @@ def _report(group: Group, did: str, near: Collection[str], now: int, missing: in
     peer, recovery = group.links.peers.get(did), group.sync.recovery
     heard = peer.last_received_at if peer is not None else 0
     present = heard > 0 and (did in near or now - heard <= PRESENT_MS)
+    if peer is None and is_forwarding(group):
+        present = True  # others hear of it
     if recovery is not None and recovery.from_backup and did not in recovery.claims:
         present = False  # what it said before the backup says nothing of what we had since
     return MemberReport(

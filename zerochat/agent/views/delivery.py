@@ -23,7 +23,7 @@ from zerochat.errors import LocalError, RemoteError
 from zerochat.group.event_log.event import LEAVE, REMOVE, load_event
 from zerochat.group.inputs import StepContext
 from zerochat.group.links import mediator_mail, mediator_receipts
-from zerochat.group.links.neighbours import is_ring
+from zerochat.group.links.neighbours import is_forwarding, is_ring
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import corroboration
@@ -41,14 +41,24 @@ def reading(agent: Agent) -> Transaction:
 def reach(agent: Agent, group: Group, did: str, turn: Transaction | None = None) -> tuple[rpc.Connection, rpc.Via]:
     """The state of the connection to a member, and how it is reached. `turn`: from `reading`, for many members."""
     peer = group.links.peers.get(did)
-    if did == group.me or peer is None or group.state == "left":
+    if did == group.me or group.state == "left":
         return ("self" if did == group.me else "unreachable"), ""
+    if peer is None:
+        return ("indirect" if is_reached_over_others(agent, group, did) else "unreachable"), ""
     turn = turn or reading(agent)
     if sends(agent) == "nothing" or not mediator_mail.reachable(turn, group.id, did):
         return "unreachable", ""
     relationship = group.links.relationships.get(did)
     settled = relationship is not None and relationship.established
     return ("connected" if settled else "connecting"), ("link" if peer.link in agent.links_up else "mediator")
+
+
+def is_reached_over_others(agent: Agent, group: Group, did: str) -> bool:
+    """Whether a member is none of our neighbours on the ring, and at least one of these is connected to pass messages
+    on."""
+    if did not in group.view.members or group.me not in group.view.members or not is_forwarding(group):
+        return False
+    return any(peer.link in agent.links_up for peer in group.links.peers.values())
 
 
 def obstacle(agent: Agent, group: Group, did: str) -> rpc.Obstacle:

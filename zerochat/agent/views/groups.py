@@ -18,6 +18,7 @@ from zerochat.group.external import short_links
 from zerochat.group.joining import requests
 from zerochat.group.joining.private_conversations import is_waiting
 from zerochat.group.links.contact import join_link
+from zerochat.group.links.neighbours import is_forwarding
 from zerochat.group.membership import (
     attestation,
     log_of,
@@ -57,6 +58,7 @@ def group_info(
         via_mediator=sum(way == ("connected", "mediator") for way in ways),
         keys=group.keys,
         path=group.profile.path,
+        forwards=group.me in group.view.members and is_forwarding(group),
         accountability=group.profile.accountability,
         upgrade=_upgrade_info(group),
         upgraded_from=group.profile.keys if group.keys != group.profile.keys else "",

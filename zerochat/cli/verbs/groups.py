@@ -400,7 +400,7 @@ def _own_state(group: GroupInfo) -> str:
 
 
 def _member_count(group: GroupInfo) -> str:
-    return f"{group.members}; {group_rules.connected(group)}"
+    return group_rules.connected(group) if group.forwards else f"{group.members}; {group_rules.connected(group)}"
 
 
 def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:

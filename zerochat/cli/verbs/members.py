@@ -208,7 +208,7 @@ def _wait_for_members(client: "Client", group: str) -> None:
 
 
 def _absent(members: list[MemberInfo]) -> bool:
-    return any(member.connection not in ("self", "connected") for member in members)
+    return any(member.connection not in ("self", "connected", "indirect") for member in members)
 
 
 def command_lines(members: Sequence[MemberInfo]) -> list[str]:
@@ -251,7 +251,8 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
 
 def _last_heard(member: MemberInfo) -> str:
     """The time of the last message from a member, and the number of its missing events."""
-    when = near_time(member.last_seen) if member.last_seen else "never"
+    never = "-" if member.connection == "indirect" else "never"
+    when = near_time(member.last_seen) if member.last_seen else never
     return f"{when}, {member.missing} missing" if member.missing else when
 
 

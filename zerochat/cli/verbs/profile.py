@@ -211,6 +211,8 @@ def _figures(group: GroupInfo) -> tuple[str, str, str, str]:
     """The table cells of a group that we are a member of."""
     mediated = f", {group.via_mediator} via mediator" if group.via_mediator else ""
     connected = f"{group.connected - group.via_mediator}/{max(group.members - 1, 0)}{mediated}"
+    if group.forwards:
+        connected = f"{group.connected} links{mediated}"
     return str(group.members), connected, str(group.unacknowledged), group.view[:8]
 
 

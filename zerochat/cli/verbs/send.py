@@ -216,7 +216,7 @@ def _explain_waiting(client: "Client", members: list["MemberDelivery"]) -> None:
         at = name_list(name_of(one.nick) for one in refusing)
         narrate(f"Your daily quota at {at} is used up. It is tried again at least hourly, as room comes back.")
     rest = [one for one in members if one.state != "held"]
-    if any(one.connection != "connected" for one in rest):
+    if any(one.connection not in ("connected", "indirect") for one in rest):
         narrate("It is sent again when the other members can be reached; `zerochat why` says what is missing.")
     elif rest:
         narrate("It is sent again until the other members have acknowledged it.")

@@ -192,5 +192,7 @@ def state_text(member: MemberDelivery) -> str:
             return f"  {delivery_texts.STATES['held']}{again}"
         case "queued":
             return f"  queued; {seen}"
+        case "unknown" if member.connection == "indirect":
+            return "  not reported yet"
         case _:
             return ""

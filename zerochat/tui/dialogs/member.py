@@ -166,6 +166,8 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     connection: str = member.connection
     if member.via == "mediator":  # the mediator stores messages whether the member is online or not
         connection = "via a mediator" if member.connection == "connected" else f"{member.connection}, via a mediator"
+    if member.connection == "indirect":
+        connection = "none; its messages come over other members"
     if member.no_mediator:
         connection = f"unreachable: {mediation.NO_MEDIATOR}"
     vote = next((entry for entry in group.votes if entry.did == member.did), None)

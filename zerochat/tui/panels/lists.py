@@ -171,13 +171,14 @@ def _badge(conversation: Conversation, room: int, *, is_open: bool) -> str:
     return next((" ".join(one) for one in choices if cells(" ".join(one)) <= room), " ".join(counts))
 
 
-SYMBOLS = {"self": "●", "connected": "●", "mailed": "◎", "connecting": "◐", "unreachable": "○"}
-"""`mailed`: reached via a mediator; whether the member is online is unknown."""
+SYMBOLS = {"self": "●", "connected": "●", "mailed": "◎", "connecting": "◐", "indirect": "◦", "unreachable": "○"}
+"""`mailed`: reached via a mediator; `indirect`: over other members. Whether the member is online is unknown."""
 STYLES = {
     "self": "$text-muted",
     "connected": "$text-success",
     "mailed": "$text-muted",
     "connecting": "$text-warning",
+    "indirect": "$text-muted",
     "unreachable": "$text-muted",
 }
 
