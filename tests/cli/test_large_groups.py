@@ -131,7 +131,7 @@ def test_the_overlay_of_a_mesh_says_so(run: Any, agent: Any) -> None:
 def test_the_overlay_in_the_plain_chat_is_a_sentence_a_link(capsys: Any) -> None:
     show_overlay(Output("text"), RING)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("ann: successor, connected; sent 1,200 (0 B), received 0 (0 B), 0 new messages")
+    assert lines[2].startswith("ann: successor, connected; sent 1,200 (0 B), received 0 (0 B), 0 new, 0 duplicates.")
     assert "4 duplicates, repaired 2, last" in lines[3]
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from tests.support.marks import others_slow
 from tests.support.ring_world import RingWorld
+from zerochat.group.effects import Notify
 from zerochat.group.inputs import LeaveGroup
 from zerochat.group.links.neighbours import AWAIT_MS, LINKS_ACCEPTED_MAX
+from zerochat.group.notifications import ViewChanged
 from zerochat.overlay.ring import LINKS_MAX, MESH_MEMBERS_MAX
 
 MEMBERS = 40
@@ -67,6 +69,27 @@ def test_the_next_members_take_the_place_of_neighbours_that_are_down(world):
     world.run(for_ms=20 * AWAIT_MS)
     assert world.connected(name) >= world.neighbours(name)
     assert len(world.peers(name)) <= LINKS_ACCEPTED_MAX
+
+
+def test_clients_are_notified_when_links_are_closed(world, monkeypatch):
+    shown, perform = {}, world._perform
+
+    def watch(node, effect):
+        if isinstance(effect, Notify) and isinstance(effect.notification, ViewChanged):
+            shown[node.name] = world.peers(node.name)
+        perform(node, effect)
+
+    monkeypatch.setattr(world, "_perform", watch)
+    down = [node for node in world.nodes if world.group(node).me in world.neighbours("n5")]
+    for node in down:
+        world.switch_off(node)
+    world.run(for_ms=4 * AWAIT_MS)
+    before = world.peers("n5")
+    for node in down:
+        world.switch_on(node)
+    world.run(for_ms=20 * AWAIT_MS)
+    assert before - world.peers("n5"), "members that took their place are given up"
+    assert shown["n5"] == world.peers("n5")
 
 
 @pytest.mark.parametrize("seed", others_slow(range(6), everyday=2))

@@ -57,8 +57,8 @@ def traffic(one: LinkInfo, clock: Clock, *, forwards: bool) -> str:
     parts = [
         f"{state(one)}; sent {one.sent:,} ({size_text(one.sent_bytes)})",
         f"received {one.received:,} ({size_text(one.received_bytes)})",
-        *([f"{one.brought:,} new messages"] if forwards else []),
-        *([f"{one.duplicates:,} duplicates"] if one.duplicates or forwards else []),
+        *([f"{one.brought:,} new"] if forwards else []),
+        *([f"{one.duplicates:,} duplicate{'s' * (one.duplicates != 1)}"] if one.duplicates or forwards else []),
         *([f"repaired {text}"] if (text := repaired(one, clock)) else []),
     ]
     return ", ".join(parts)

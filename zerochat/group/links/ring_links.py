@@ -9,6 +9,7 @@ accepts links of any member of the view, up to `LINKS_ACCEPTED_MAX`; its own nei
 from collections.abc import Iterator
 from typing import Final
 
+from zerochat.group.effects import Notify
 from zerochat.group.links import mediator_mail, peers
 from zerochat.group.links.neighbours import (
     AWAIT_MS,
@@ -19,6 +20,7 @@ from zerochat.group.links.neighbours import (
     owner_of,
     ring_of,
 )
+from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import Agent, Group
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -89,9 +91,11 @@ def adjust(tx: Transaction, name: str) -> None:
     surplus = [did for did in group.links.peers if did in group.view.members and did not in wanted]
     surplus.sort(key=lambda did: group.links.peers[did].linked_at)
     excess = len(group.links.peers) - LINKS_ACCEPTED_MAX
-    for number, member in enumerate(surplus):
-        if number < excess or _is_useless(tx, group, member):
-            peers.close_peer(tx, name, member)
+    closed = [did for at, did in enumerate(surplus) if at < excess or _is_useless(tx, group, did)]
+    for member in closed:
+        peers.close_peer(tx, name, member)
+    if closed:
+        tx.emit(Notify(ViewChanged(name)))
     group = tx.group(name)
     if any(did not in wanted for did in group.links.peers) or not all(_is_connected(tx, group, did) for did in wanted):
         tx.set_timer(TimerKind.NEIGHBOURS, name, AWAIT_MS)
