@@ -20,11 +20,13 @@ from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.didcomm.packer import TheirKey
-from zerochat.didcomm.protocols import mediation, mediator_receipt, pickup, routing
+from zerochat.didcomm.protocols import mediation, mediator_receipt, pickup, routing, shared_mailbox
 from zerochat.errors import Malformed, Refused
 
 NOW_MS = 1_800_000_000_000
 _V2 = JwePacker()
+_SEED = bytes(range(32))
+"""Of the key of a shared mailbox."""
 
 
 class _Undone(Exception):
@@ -55,9 +57,10 @@ class Post:
         made = Mediator(store, self._identity, policy=policy, uris=(self._URI,), random=dice("mediator's"))
         random = dice("recipient's")
         asked = replace(mediation.request(random, pthid="the-invitation"), return_route="all")
-        for message in (asked, mediation.update([mediation.Change(self._mailbox.short, "add")], random)):
+        for message in (asked, mediation.update([mediation.Change(self._mailbox.short, "add")], random), None):
+            said = message or shared_mailbox.keep([self._share()], random)  # by the DID that the mediator has now
             with store.transaction():
-                answer = made.receive(self._sealed(dump(self._named(message)), random), Session(1, True), NOW_MS).answer
+                answer = made.receive(self._sealed(dump(self._named(said)), random), Session(1, True), NOW_MS).answer
             assert answer is not None or message is not asked
             self._theirs = self._sender(answer) if answer is not None else self._theirs
         for _ in range(3):
@@ -66,6 +69,9 @@ class Post:
             with store.transaction():
                 made.receive(_V2.anoncrypt(wrapped, recipient=_key(self._identity.did), random=random), _away(), NOW_MS)
         return made
+
+    def _share(self) -> shared_mailbox.Share:
+        return shared_mailbox.share(_SEED, self._mailbox.short, self._recipient.did, self._theirs)
 
     def _named(self, message: Message) -> Message:
         return replace(message, from_=self._recipient.did, to=(self._theirs,))
@@ -96,13 +102,16 @@ class Post:
             pickup.delivery_request(random, 10, self._mailbox.short),
             pickup.messages_received(["1", "2"], random),
             pickup.live_delivery_change(True, random),
+            shared_mailbox.keep([self._share()], random),
         ]
         assert mediator.counts["answered"]
         letter = _V2.anoncrypt(b"{}", recipient=_key(self._mailbox.did), random=random)
         forward = routing.forward(letter, self._mailbox.short, to=self._identity.did, random=random, delay_milli=-500)
+        proof, key = shared_mailbox.sign_post(_SEED, letter), shared_mailbox.key_of(_SEED)
+        shared = routing.forward(letter, key, to=self._identity.did, random=random, shared=proof)
         said += [parse(seed) for seed in Protocols().seeds() if b'"@type"' not in seed]
         named = [dump(replace(self._named(message), return_route="all")) for message in said]
-        return [*named, forward, *Forward().seeds()]
+        return [*named, forward, shared, *Forward().seeds()]
 
     def seal(self, tree: Part, dice: Random) -> bytes:
         plain = utf8(as_text(tree))[:MESSAGE_BYTES_MAX]

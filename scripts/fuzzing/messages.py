@@ -29,6 +29,7 @@ from zerochat.didcomm.protocols import (
     relayed_post,
     rotate,
     routing,
+    shared_mailbox,
     signed_attachment,
     standard_answer,
 )
@@ -160,6 +161,9 @@ class Protocols:
         wish = relayed_post.PostRequest("http://relay.example/", envelope(), "x", AddressKind.PRIVATE)
         both.append(posting := relayed_post.post(wish, random))
         both.append(relayed_post.posted(posting, relayed_post.PostResult("busy", envelope()), random))
+        share = shared_mailbox.share(bytes(32), ALICE.short, BOB.did, MEDIATOR.did)
+        both.append(keeping := shared_mailbox.keep([share], random))
+        both.append(shared_mailbox.kept(keeping, [share.key], random))
         answers = [standard_answer(asked, disclosed=STANDARD, random=random) for asked in both]
         both += [answer for answer in answers if answer is not None]
         document = {"id": ALICE.did, "service": [didexchange.service_v1("https://example.com/")]}
@@ -200,6 +204,8 @@ _READERS: tuple[Callable[[Message], object], ...] = (
     rotate.read_rotate,
     relayed_post.read_post,
     relayed_post.read_posted,
+    shared_mailbox.read_keep,
+    shared_mailbox.read_kept,
     lambda found: problem.parse_code(str(found.body.get("code"))),
     lambda found: didexchange.receive_request(found, found.pthid or "", public_of(_ALICE_SIGNS), known),
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer")),
@@ -231,6 +237,7 @@ class Forward:
         v2 = routing.forward(
             inner, BOB.short, to=near, random=random, delay_milli=-500, mix=wish, noise=9, wants_receipt=True
         )
+        shared = shared_mailbox.sign_post(bytes(32), inner)
         packed = Message(
             type=routing.FORWARD, id="1", body={"next": BOB.did}, attachments=(Attachment(base64=b64url(inner)),) * 2
         )
@@ -246,6 +253,7 @@ class Forward:
         v1_to = V1.their_key(known(BOB.did), BOB.short)
         return [
             v2,
+            routing.forward(inner, shared_mailbox.key_of(bytes(32)), to=near, random=random, shared=shared),
             message.dump(packed),
             routing.forward(inner, v1_to.kid, to=None, random=random, profile="didcomm/v1"),
             compact_json(draft),

@@ -38,6 +38,7 @@ from zerochat.didcomm.protocols import (
     ping,
     problem,
     routing,
+    shared_mailbox,
     short_links,
 )
 from zerochat.didcomm.protocols.mediation import Change, Page
@@ -48,7 +49,7 @@ from zerochat.didcomm.service import Route
 bob, path, site = mediator_site.bob, mediator_site.path, mediator_site.site
 
 NAMES = ["updates", "updated", "recipient_did", "action", "result", "paginate", "limit", "offset", "message_id_list"]
-NAMES += ["live_delivery", "routing_did", "keys", "oobid", "oobids", "sealed", "until"]
+NAMES += ["live_delivery", "routing_did", "keys", "oobid", "oobids", "sealed", "until", "shares"]
 
 
 # --- who is taken in ------------------------------------------------------------------------------------------------
@@ -500,7 +501,8 @@ def test_another_store_version_is_refused_unchanged(site, path):
     assert path.read_bytes() == before
 
 
-TYPES = [uri for known in (mediation._TYPES, pickup._TYPES, short_links._TYPES) for uri in known.values()]
+KNOWN = (mediation._TYPES, pickup._TYPES, shared_mailbox._TYPES, short_links._TYPES)
+TYPES = [uri for known in KNOWN for uri in known.values()]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=9) | st.sampled_from([BOB.did, "did:"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),

@@ -32,12 +32,13 @@ from zerochat.agent.storage.database import DiskFull
 from zerochat.agent.storage.paths import ProfilePaths, profile_paths
 from zerochat.agent.storage.profiles import ProfileOwned, create_profile, unlock
 from zerochat.crypto.keys import SecretKey
+from zerochat.crypto.primitives import ed25519_to_x25519_secret
 from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS
-from zerochat.didcomm.protocols import mediation_client, oob_read, oob_write, pickup, routing
+from zerochat.didcomm.protocols import mediation_client, oob_read, oob_write, pickup, routing, shared_mailbox
 from zerochat.didcomm.protocols.mediation_client import MediationState, MediationStep
 from zerochat.didcomm.protocols.mixing import Mix
 from zerochat.didcomm.rotation import verify_from_prior
@@ -95,6 +96,10 @@ class Recipient:
         self.names: dict[str, set[str]] = {}
         """The mediator's ids of each text."""
         self.parcels = 0
+        self.shared: frozenset[str] = frozenset()
+        """The shared keys that the mediator keeps."""
+        self.shared_secrets: dict[str, SecretKey] = {}
+        """By shared key."""
         self.left: int | None = None
         """What the mediator's last status on this connection said is waiting."""
         self.wire = Wire()
@@ -120,6 +125,8 @@ class Recipient:
             assert opened.message.from_prior is not None
             verify_from_prior(opened.message.from_prior, resolve(self.theirs), opened.sender)
             self.theirs = opened.sender if self.learns else self.theirs
+        if shared_mailbox.kind_of(opened.message) == "kept":
+            self.shared = shared_mailbox.read_kept(opened.message)
         if pickup.kind_of(opened.message) == "status":
             self.left = pickup.read_status(opened.message).count
         said = mediation_client.receive(self.state, opened.message, random)
@@ -128,6 +135,13 @@ class Recipient:
             for parcel in said.parcels:
                 self._read(parcel.id, parcel.envelope)
             self._say(mediation_client.acknowledge(self.state, [parcel.id for parcel in said.parcels], random))
+
+    def share(self, seed: bytes) -> None:
+        """Have what comes to this shared key put into the mailbox."""
+        claim = shared_mailbox.share(seed, self.mailbox.did, self.identity.did, self.theirs)
+        self.shared_secrets[claim.key] = SecretKey("X25519", ed25519_to_x25519_secret(seed))
+        message = replace(shared_mailbox.keep([claim], random), from_=self.identity.did)
+        self._say(MediationStep(self.state, (message,)))
 
     def _read(self, name: str, envelope: bytes) -> None:
         self.parcels += 1
@@ -153,7 +167,8 @@ class Recipient:
         return SecretKey("X25519", self.identity.agreement_secret) if kid == self.identity.kid_long else None
 
     def _mailbox_secret_of(self, kid: str) -> SecretKey | None:
-        return SecretKey("X25519", self.mailbox.agreement_secret)
+        own = SecretKey("X25519", self.mailbox.agreement_secret)
+        return self.shared_secrets.get(kid.partition("#")[0], own)
 
 
 class Sender:
@@ -166,11 +181,14 @@ class Sender:
 
     def wrapped(self, recipient: Identity, text: str, name: str | None = None, **wishes: Any) -> tuple[str, bytes]:
         """Where to, and what; `name`: under which the recipient is not known."""
-        plain = V2.dump(Message("https://example.org/chat/1.0/post", "m", {"text": text}))
-        key = V2.their_key(resolve(recipient.did), recipient.did)
-        letter = V2.anoncrypt(plain, recipient=key, random=random)
+        letter = self.sealed(recipient.did, text)
         way = deliverables(routes(resolve(recipient.did))[0], resolve)[0]
         return way.uri, routing.wrap(letter, way, name or recipient.did, resolve=resolve, random=random, **wishes)
+
+    @staticmethod
+    def sealed(recipient: str, text: str) -> bytes:
+        plain = V2.dump(Message("https://example.org/chat/1.0/post", "m", {"text": text}))
+        return V2.anoncrypt(plain, recipient=V2.their_key(resolve(recipient), recipient), random=random)
 
     def send(self, recipient: Identity, text: str, **wishes: Any) -> None:
         self._post(*self.wrapped(recipient, text, **wishes))
@@ -259,6 +277,34 @@ def test_live_and_after_a_restart(start, people, home):
     assert second.link == first.link, "it is the same mediator"
     sender.send(bob.mailbox, "two")
     until(lambda: bob.got == ["one", "two"], bob.step, sender.step)
+
+
+def test_one_post_to_a_shared_mailbox_reaches_all_also_after_a_restart(start, people):
+    """Each shares with the key of its own secret: the sender needs no other."""
+    first = start()
+    three, sender = [Recipient(first.link) for _ in range(3)], Sender()
+    people += [*three, sender]
+    seed = shared_mailbox.shared_seed(bytes(32), three[0].did)
+    key = shared_mailbox.key_of(seed)
+    until(lambda: all(one.state.registered for one in three), *(one.step for one in three))
+    for one in three:
+        one.share(seed)
+    until(lambda: all(one.shared == {key} for one in three), *(one.step for one in three))
+
+    def post(text):
+        letter = sender.sealed(key, text)
+        way = Route(http_and_ws(three[0].did)[0], (three[0].did,), (), "final")
+        proof = shared_mailbox.sign_post(seed, letter)
+        sender._post(way.uri, routing.wrap(letter, way, key, resolve=resolve, random=random, shared=proof))
+
+    post("one")
+    until(lambda: all(one.parcels for one in three), *(one.step for one in three), sender.step)
+    first.stop()
+    assert first.service.mediator.counts["shared"] == 1
+    second = start(ServiceOptions(f"127.0.0.1:{first.service.identity.uri.rpartition(':')[2]}"))
+    post("two")
+    until(lambda: all(one.parcels >= 2 for one in three), *(one.step for one in three), sender.step)
+    assert second.service.mediator.counts["shared"] == 1
 
 
 def test_all_senders_get_the_same_response(start, people):

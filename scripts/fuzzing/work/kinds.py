@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from zerochat.didcomm.protocols import mediation, pickup, short_links
+from zerochat.didcomm.protocols import mediation, pickup, shared_mailbox, short_links
 from zerochat.group.inputs import Received
 from zerochat.group.wire import files, messages, tlog
 from zerochat.group.wire.messages import PROTOCOL
@@ -57,4 +57,5 @@ def mediator_types() -> set[str]:
     first = [(name, uri) for (version, name), uri in mediation._TYPES.items() if version == mediation.VERSIONS[0]]
     asked = {uri for name, uri in first if name in ("request", "update", "query")}
     fetched = {uri for name, uri in pickup._TYPES.items() if name not in ("status", "delivery")}
-    return asked | fetched | {uri for name, uri in short_links._TYPES.items() if name in ("publish", "keep")}
+    linked = {uri for name, uri in short_links._TYPES.items() if name in ("publish", "keep")}
+    return asked | fetched | linked | {shared_mailbox._TYPES["keep"]}

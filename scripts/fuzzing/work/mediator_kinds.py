@@ -21,9 +21,10 @@ from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import TheirKey
-from zerochat.didcomm.protocols import features, mediation, pickup, ping, routing, short_links
+from zerochat.didcomm.protocols import features, mediation, pickup, ping, routing, shared_mailbox, short_links
 from zerochat.didcomm.protocols.mediation import UPDATES_MAX, Change
 from zerochat.didcomm.protocols.pickup import RECEIVED_MAX
+from zerochat.didcomm.protocols.shared_mailbox import SHARES_MAX
 from zerochat.didcomm.protocols.short_links import ID_CHARS, IDS_MAX, SEALED_BYTES_MAX, Publication
 from zerochat.group.inputs import Received
 
@@ -34,6 +35,8 @@ ALLOWANCE_S = 2
 """What is left to the user at the start, in seconds of its rate: its costliest request takes that."""
 WHOLE, POSTED = b"socket", b"post"
 """The connections of an envelope: a WebSocket that stays, and one for this envelope alone."""
+_SECRET = bytes(range(32))
+"""Of the group that shares a mailbox."""
 _V2 = JwePacker()
 _URI = "http://mediator.example:8080"
 
@@ -56,7 +59,7 @@ def _stored() -> bytes:
         granted = mediation.request(speaker.random, pthid="the-invitation")
         registered = mediation.update([Change(MAILBOX.did, "add")], speaker.random)
         stored = [speaker.forward(b"x" * 50) for _ in range(STORED)]
-        machine.process([speaker.say(granted), speaker.say(registered), *stored])
+        machine.process([speaker.say(granted), speaker.say(registered), speaker.share([_SECRET]), *stored])
         machine.close()
         return path.read_bytes()
 
@@ -127,6 +130,21 @@ class MediatorSpeaker:
         wrapped = routing.forward(
             letter, MAILBOX.short, to=IDENTITY.did, random=self.random, delay_milli=delay_milli, noise=noise
         )
+        return Received(POSTED, _V2.anoncrypt(wrapped, recipient=_key(IDENTITY.did), random=self.random))
+
+    def share(self, secrets: Iterable[bytes]) -> Received:
+        """The mailbox gets what comes to the shared keys of these secrets."""
+        seeds = [shared_mailbox.shared_seed(secret, IDENTITY.did) for secret in secrets]
+        claims = [shared_mailbox.share(seed, MAILBOX.did, USER.did, IDENTITY.did) for seed in seeds]
+        return self.say(shared_mailbox.keep(claims, self.random))
+
+    def post(self, text: bytes) -> Received:
+        """A sealed envelope to the shared mailbox."""
+        seed = shared_mailbox.shared_seed(_SECRET, IDENTITY.did)
+        key = shared_mailbox.key_of(seed)
+        letter = _V2.anoncrypt(b'{"x":"%s"}' % text, recipient=_key(key), random=self.random)
+        proof = shared_mailbox.sign_post(seed, letter)
+        wrapped = routing.forward(letter, key, to=IDENTITY.did, random=self.random, shared=proof)
         return Received(POSTED, _V2.anoncrypt(wrapped, recipient=_key(IDENTITY.did), random=self.random))
 
 
@@ -203,6 +221,13 @@ def link_keep(speaker: MediatorSpeaker, dice: Random) -> Received:
     return speaker.say(short_links.keep(unknown, speaker.random))
 
 
+@kind(shared_mailbox.keep([], bytes).type, "user")
+def keep_shares(speaker: MediatorSpeaker, dice: Random) -> Received:
+    """One share, which posts go to, or as many as a recipient may have."""
+    more = [speaker.random(32) for _ in range(dice.choice((0, SHARES_MAX - 1)))]
+    return speaker.share([_SECRET, *more])
+
+
 @kind(ping.PING, "user", "mediator ping")
 def mediator_ping(speaker: MediatorSpeaker, dice: Random) -> Received:
     return speaker.say(ping.ping(speaker.random))
@@ -223,6 +248,11 @@ def forwards(speaker: MediatorSpeaker, dice: Random) -> Received:
     """Envelopes to a mailbox: small, large, delayed, or with noise."""
     delay_milli, noise = dice.choice(((None, 0), (5_000, 0), (None, 10_000)))
     return speaker.forward(b"x" * dice.choice((1, 1_000, 100_000)), delay_milli, noise)
+
+
+@kind(routing.FORWARD, "sender", "shared posts")
+def shared_posts(speaker: MediatorSpeaker, dice: Random) -> Received:
+    return speaker.post(b"x" * dice.choice((1, 1_000, 100_000)))
 
 
 @kind("", "sender", "mediator garbage")

@@ -18,6 +18,7 @@ from zerochat.agent.mediator.protocol_handlers import Policy, ProtocolHandlers, 
 from zerochat.agent.mediator.registry import canonical, deliverable_routes, own_secrets
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import DelayedMessage, Registration
+from zerochat.agent.mediator.usage import CopyRates
 from zerochat.agent.network.web.events import http_status
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
@@ -35,6 +36,7 @@ from zerochat.didcomm.protocols import (
     problem,
     relayed_post,
     routing,
+    shared_mailbox,
     short_links,
     standard_answer,
 )
@@ -50,9 +52,14 @@ SPOKEN = STANDARD | Features(
         (pickup.PROTOCOL, ("mediator",)),
         (short_links.PROTOCOL, ("mediator",)),
         (relayed_post.PROTOCOL, ("mediator",)),
+        (shared_mailbox.PROTOCOL, ("mediator",)),
     )
 )
+REQUESTED = (mediation, pickup, relayed_post, shared_mailbox, short_links)
+"""The protocols that only recipients use."""
 UNSUPPORTED = "e.m.msg.unsupported"
+COPY_BYTES = 16 * 1024
+"""Bytes of an envelope to a shared mailbox that count as one copy more."""
 IN_FLIGHT_MS = 30_000
 """When to check again after a dispatch; after a crash it is repeated then."""
 
@@ -112,6 +119,7 @@ class Mediator:
         self.handlers = ProtocolHandlers(
             store, self.limits, policy, identity.did, own, self._pairwise, self.resolve, random
         )
+        self.copies = CopyRates(self.limits)
         self._sent: dict[int, int] = {}
         """Recipient by number of each envelope in flight to another address."""
 
@@ -167,7 +175,7 @@ class Mediator:
         self.handlers.rotated(message, sender)
         self.handlers.addressed(sender, ours)
         reply = self.handlers.answer(message, sender, ours, session, now_s)
-        if reply is None and not any(one.kind_of(message) for one in (mediation, pickup, relayed_post, short_links)):
+        if reply is None and not any(one.kind_of(message) for one in REQUESTED):
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
             if reply is None and problem.may_report(message) and self.handlers.recipient(sender, now_s) is not None:
                 reply = problem.problem(UNSUPPORTED, message, self._random)
@@ -197,6 +205,8 @@ class Mediator:
         name = canonical(wanted.next)
         if self._pairwise.is_ours(name):
             return self._unwrapped(wanted, session, now_ms, depth)
+        if wanted.shared:
+            return Outcome(self._fan_out(name, wanted, now_ms))
         registration = self.store.registration(name)
         if registration is None:
             return Outcome("dropped.unknown")
@@ -210,6 +220,29 @@ class Mediator:
         until = self._expires(wanted, now_s)
         receipt = mediator_receipt.sign_receipt(wanted.envelopes[0], until, self.identity, self._random)
         return Outcome("kept", receipt, MediaType.SIGNED)
+
+    def _fan_out(self, key: str, wanted: Forward, now_ms: int) -> str:
+        """Put an envelope for a shared mailbox into the mailbox of each recipient that shares it, at once and without
+        detours; what came of it, as a counter name. There is no receipt: it would tell who has fetched it."""
+        registrations, now_s = self.store.shared(key), now_ms // 1000
+        if not registrations or len(wanted.envelopes) > 1:
+            return "dropped.unknown"
+        [envelope] = wanted.envelopes
+        if len(envelope) > self.limits.envelope_bytes:
+            return "dropped.large"
+        if self.store.is_noted(key, envelope):
+            return "dropped.twice"
+        try:
+            shared_mailbox.check_post(key, wanted.shared, envelope)
+        except RemoteError:
+            return "dropped.unproven"
+        if not self.copies.spend(key, len(registrations) * (1 + len(envelope) // COPY_BYTES), now_s):
+            return "dropped.rate"
+        plain = Forward(wanted.next, wanted.envelopes, expires_time=wanted.expires_time)
+        for registration in registrations:
+            self.counts[self._take(envelope, registration, plain, now_ms)] += 1
+        self.store.note_shared(key, envelope, now_s + self.limits.dedupe_s)
+        return "shared"
 
     def _expires(self, wanted: Forward, now_s: int) -> int:
         """When a forwarded message expires, UTC seconds."""
@@ -446,6 +479,7 @@ class Mediator:
 
     def sweep(self, now_s: int) -> bool:
         """Delete expired messages; True: there may be more."""
+        self.copies.sweep(now_s)
         gone, more = self.store.sweep(now_s, self.limits.recipient_idle_s, self.limits.unused_idle_s)
         self.counts["swept"] += gone
         return more

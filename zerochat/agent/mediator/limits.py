@@ -51,6 +51,12 @@ class Limits(Struct, frozen=True):
     """Short links in total, some 24 MB of memory. The limit per recipient shrinks like the one of bytes."""
     link_age_s: int = 31 * DAY_S
     """Longest time for which a short link is served: invitations are valid for up to 30 days."""
+    share_users: int = 256
+    """Recipients that share a mailbox: the copies of one post."""
+    copies_burst: int = 20_000
+    """Copies of envelopes to one shared mailbox at once, each counted again for every 16 KiB; then `copies_per_s`. Its
+    members have all of that together: one of them can use it up, and then the others' envelopes go to each mailbox."""
+    copies_per_s: int = 1_000
     live: int = 4
     """Connections in live mode of one recipient: its devices, and stale ones."""
     window: int = 64

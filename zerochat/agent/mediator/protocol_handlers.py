@@ -1,4 +1,4 @@
-"""Protocol handlers for recipients: coordinate-mediation 2.0 and 3.0, pickup 3.0, short links and relayed posts.
+"""Protocol handlers for recipients: coordinate-mediation, pickup, short links, relayed posts, shared mailboxes.
 
 Senders are authenticated. Changes are written in the current transaction, and answers sent after it.
 """
@@ -20,9 +20,10 @@ from zerochat.agent.mediator.tables import QueuedMessage, Recipient
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, pickup, problem, relayed_post, short_links
+from zerochat.didcomm.protocols import mediation, pickup, problem, relayed_post, shared_mailbox, short_links
 from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.didcomm.protocols.shared_mailbox import Share
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import RemoteError
 
@@ -158,8 +159,8 @@ class ProtocolHandlers:
         """The answer to a mediation or pickup message that was addressed to our DID `ours`; None: another protocol.
         Raises RemoteError."""
         asked, fetched, linked = mediation.kind_of(message), pickup.kind_of(message), short_links.kind_of(message)
-        relayed = relayed_post.kind_of(message)
-        if asked is None and fetched is None and linked is None and relayed is None:
+        relayed, shared = relayed_post.kind_of(message), shared_mailbox.kind_of(message)
+        if asked is None and fetched is None and linked is None and relayed is None and shared is None:
             return None
         recipient = self.recipient(sender, now_s)
         if recipient is not None:
@@ -171,6 +172,8 @@ class ProtocolHandlers:
         if recipient is None:
             self.counts["unknown_sender"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
+        if shared is not None:
+            return self._keep_shares(message, sender, ours, recipient, now_s) if shared == "keep" else None
         match asked[1] if asked is not None else fetched or linked or relayed:
             case "post":
                 return self._post(message, sender, ours, recipient, session, now_s)
@@ -388,6 +391,36 @@ class ProtocolHandlers:
         """Charge a relayed post that has failed, as far as the recipient's rate has room."""
         work = self._store.usage.work[recipient]
         work.allowance = max(0.0, work.allowance - FAILED_POST_REQUESTS)
+
+    # --- shared mailboxes -------------------------------------------------------------------------------------------
+
+    def _keep_shares(
+        self, message: Message, sender: str, ours: str, recipient: Recipient, now_s: int
+    ) -> Message | None:
+        """A replayed list must not revert later ones."""
+        shares = shared_mailbox.read_keep(message)
+        if not self._store.is_fresh(recipient.id, message.id, now_s):
+            return None
+        if not self._charge_more(recipient, len(shares), now_s):
+            return None
+        wanted = {}
+        for one in shares:
+            if (number := self._shared_into(one, sender, ours, recipient)) is not None:
+                wanted[one.key] = number
+        kept = self._store.keep_shares(recipient.id, wanted, self._limits.share_users)
+        self.counts["unshared"] += len(shares) - len(kept)
+        return shared_mailbox.kept(message, kept, self._random)
+
+    def _shared_into(self, claim: Share, sender: str, ours: str, recipient: Recipient) -> int | None:
+        """The number of the recipient's DID that is to get what comes to a shared key; None: it is not its own, or the
+        key is not proved."""
+        try:
+            shared_mailbox.check_share(claim, sender, ours)
+            registration = self._store.registration(canonical(claim.mailbox))
+        except RemoteError:
+            return None
+        is_own = registration is not None and registration.recipient == recipient.id and not registration.relay
+        return registration.did if registration is not None and is_own else None
 
     # --- short links ------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@
     delayed          envelopes with a delay, or to be relayed (`target`)
     delivered        digests of delivered messages, to discard duplicates
     short_links      sealed invitations that are served to joiners
+    shares           shared keys, and the DIDs of recipients that get what comes to them
 
 All changes happen inside a `transaction` for one batch, which is on disk when it ends; only then results are sent. The
 usage per recipient and DID is cached in memory, because every message needs it.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,6 +28,8 @@ from zerochat.agent.mediator.tables import (
     RECIPIENT,
     SCHEMA,
     SET_META,
+    SHARED,
+    SHARES,
     TOUCH,
     DelayedMessage,
     QueuedMessage,
@@ -78,6 +81,8 @@ class Store(Closing):
     @classmethod
     def open(cls, path: Path, key: bytes) -> Self:
         store = cls(path, open_database(path, key, FORMAT))
+        with sqlite_errors(path, store._db):
+            store._db.execute(SHARES)
         store._count()
         return store
 
@@ -413,6 +418,33 @@ class Store(Closing):
         """Id, sealed bytes and expiry (UTC seconds) of all short links."""
         return self._rows("SELECT oobid, sealed, expires FROM short_links")
 
+    # --- shared mailboxes -------------------------------------------------------------------------------------------
+
+    def keep_shares(self, recipient: int, wanted: Mapping[str, int], users_max: int) -> list[str]:
+        """Replace the shares of a recipient by these: the number of a DID of its own for each shared key. Returns the
+        keys that are kept; of one that `users_max` others share, none is."""
+        self._write("DELETE FROM shares WHERE recipient = ?", (recipient,))
+        kept = [key for key in wanted if self.sharers(key) < users_max]
+        for key in kept:
+            self._write("INSERT INTO shares VALUES (?, ?, ?)", (key, recipient, wanted[key]))
+        return kept
+
+    def sharers(self, key: str) -> int:
+        """Number of recipients that share this key."""
+        return int(self._rows("SELECT count(*) FROM shares WHERE key = ?", (key,))[0][0])
+
+    def shared(self, key: str) -> list[Registration]:
+        """The DIDs that get what comes to a shared key."""
+        return [registration_of(row) for row in self._rows(SHARED, (key,))]
+
+    def note_shared(self, key: str, envelope: bytes, until_s: int) -> None:
+        """Recognise duplicates of an envelope for this shared key until then."""
+        self._note(_shared_digest(key, envelope), until_s)
+
+    def is_noted(self, key: str, envelope: bytes) -> bool:
+        """Whether this envelope for a shared key is a duplicate."""
+        return bool(self._rows("SELECT 1 FROM delivered WHERE digest = ?", (_shared_digest(key, envelope),)))
+
     # --- cleanup ----------------------------------------------------------------------------------------------------
 
     def sweep(self, now_s: int, idle_s: int, unused_idle_s: int) -> tuple[int, bool]:
@@ -450,7 +482,7 @@ class Store(Closing):
 
     def _drop(self, recipient: int) -> None:
         self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
-        for table in ("messages", "delayed", "replay_digests", "short_links"):
+        for table in ("messages", "delayed", "replay_digests", "short_links", "shares"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
         dids = self._rows("SELECT id FROM dids WHERE recipient = ?", (recipient,))
@@ -486,6 +518,10 @@ class Store(Closing):
         assert self._inside
         with sqlite_errors(self.path, self._db):
             self._db.execute(query, bindings)
+
+
+def _shared_digest(key: str, envelope: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\n" + envelope).digest()[:16]
 
 
 def _sendable(sending: bool, busy: Collection[int]) -> tuple[str, tuple[int, ...]]:

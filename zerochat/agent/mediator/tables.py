@@ -13,6 +13,16 @@ APPLICATION_ID: Final = 0x7A63_6D64
 SCHEMA_VERSION: Final = 1
 FORMAT: Final = FileFormat(APPLICATION_ID, SCHEMA_VERSION)
 
+SHARES: Final = """
+CREATE TABLE IF NOT EXISTS shares (
+    key TEXT NOT NULL,
+    recipient INTEGER NOT NULL,
+    did INTEGER NOT NULL,
+    PRIMARY KEY (key, recipient)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS shares_by_recipient ON shares (recipient);
+"""
+"""Shared mailboxes, which a file of an older version lacks."""
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE recipients (
@@ -87,6 +97,7 @@ CREATE INDEX short_links_by_recipient ON short_links (recipient);
 CREATE INDEX short_links_by_expiry ON short_links (expires);
 CREATE TABLE delivered (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX delivered_by_end ON delivered (until);
+{SHARES}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -168,6 +179,13 @@ def registration_of(row: tuple[int, int, str, int, int]) -> Registration:
 def due_of(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> DelayedMessage:
     seq, recipient, did, long_did, relay, target, envelope, expires, tries = row
     return DelayedMessage(seq, Registration(recipient, did, long_did, relay == 1), target, envelope, expires, tries)
+
+
+SHARED: Final = """
+SELECT dids.recipient, dids.id, long_did, relay, 0 FROM shares JOIN dids ON dids.id = shares.did
+    AND dids.recipient = shares.recipient
+    WHERE key = ? AND relay = 0 AND EXISTS (SELECT 1 FROM names WHERE names.did = dids.id) ORDER BY dids.recipient
+"""
 
 
 def digest_of(registration: Registration, envelope: bytes) -> bytes:

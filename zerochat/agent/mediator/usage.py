@@ -1,4 +1,4 @@
-"""Accounting of stored messages and of work, per recipient and per DID, in memory.
+"""Accounting of stored messages and of work, per recipient, DID and shared mailbox, in memory.
 
 Stored messages are counted from disk at a start. Work is counted since the start, for the operator: it shows the
 recipients that cause it.
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from math import inf
 
 from msgspec import Struct
+
+from zerochat.agent.mediator.limits import Limits
 
 
 class QueueUsage(Struct):
@@ -84,6 +86,37 @@ class Usage:
             (number, self.recipients.get(number, QueueUsage()), self.work.get(number, Work())) for number in numbers
         ]
         return sorted(rows, key=lambda row: (row[2].written + row[1].bytes, row[2].requests), reverse=True)[:count]
+
+
+class CopyRates:
+    """Token buckets of the copies that posts to shared mailboxes cause, by shared key; those that are full are left
+    out."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left: dict[str, tuple[float, int]] = {}
+        """The copies that are left, and since when (UTC seconds)."""
+
+    def spend(self, key: str, copies: int, now_s: int) -> bool:
+        """Count so many copies; False: they exceed the rate."""
+        left = self._now(key, now_s)
+        if left < copies:
+            return False
+        self._left[key] = left - copies, now_s
+        return True
+
+    def sweep(self, now_s: int) -> None:
+        """Forget the buckets that are full again."""
+        full = [key for key in self._left if self._now(key, now_s) >= self._limits.copies_burst]
+        for key in full:
+            del self._left[key]
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def _now(self, key: str, now_s: int) -> float:
+        left, at = self._left.get(key, (float(self._limits.copies_burst), now_s))
+        return min(left + max(now_s - at, 0) * self._limits.copies_per_s, self._limits.copies_burst)
 
 
 def _add(usage: dict[int, QueueUsage], did: int, messages: int, size: int) -> None:

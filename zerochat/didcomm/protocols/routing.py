@@ -24,6 +24,7 @@ from zerochat.didcomm.iso8601 import iso_seconds
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, new_id, parse
 from zerochat.didcomm.packer import PACKERS, Packer, Profile, TheirKey, envelope_kind
 from zerochat.didcomm.protocols.mixing import Mix, below
+from zerochat.didcomm.protocols.shared_mailbox import PROOF_CHARS
 from zerochat.didcomm.service import Route, verkey
 from zerochat.didcomm.uri import same_type
 from zerochat.errors import Malformed, Refused
@@ -44,6 +45,7 @@ DELAY_MS_MAX: Final = 7 * 86_400_000
 _MIX = "org.zerochat.mix"
 _NOISE = "org.zerochat.noise"
 _RECEIPT = "org.zerochat.receipt"
+_SHARED = "org.zerochat.shared"
 """Extension members of the body."""
 
 
@@ -65,6 +67,8 @@ class Forward(Redacted, frozen=True):
     """UTC seconds (`wait_until_time`, draft only); the later of delay and this counts."""
     wants_receipt: bool = False
     """Whether the sender requests a mediator receipt (`mediator_receipt.py`)."""
+    shared: str = ""
+    """The proof of a sender to a shared mailbox (`shared_mailbox.py`); empty: it is for one recipient."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -78,6 +82,7 @@ class _Body(msgspec.Struct):
     msg: dict[str, Any] | str | None = None
     mix: dict[str, Any] | None = msgspec.field(name=_MIX, default=None)
     wants_receipt: Any = msgspec.field(name=_RECEIPT, default=False)
+    shared: Any = msgspec.field(name=_SHARED, default="")
 
 
 class _MixBody(msgspec.Struct):
@@ -151,7 +156,8 @@ def read_forward(message: Message) -> Forward:
         payloads = [attachment_bytes(attachment) for attachment in message.attachments]
     recipient = _recipient(body.to if body.next is None else body.next)
     options = message.delay_milli, message.expires_time, _mix(body.mix)
-    return Forward(recipient, _checked(payloads), *options, wants_receipt=body.wants_receipt is True)
+    shared = body.shared if isinstance(body.shared, str) and len(body.shared) == PROOF_CHARS else ""
+    return Forward(recipient, _checked(payloads), *options, wants_receipt=body.wants_receipt is True, shared=shared)
 
 
 def _recipient(name: str | None) -> str:
@@ -215,10 +221,12 @@ def forward(
     mix: Mix | None = None,
     noise: int = 0,
     wants_receipt: bool = False,
+    shared: str = "",
 ) -> bytes:
     """The plaintext of a forward of `envelope` for `recipient` (a DID, key id or verkey); `to`: the mediator.
 
-    The envelope is inserted verbatim. `noise`: padding in bytes. `wants_receipt`: request a mediator receipt.
+    The envelope is inserted verbatim. `noise`: padding in bytes. `wants_receipt`: request a mediator receipt. `shared`:
+    the proof of a sender to a shared mailbox.
     """
     body: dict[str, Any] = {"next" if profile == "didcomm/v2" else "to": recipient}
     if mix is not None:
@@ -227,6 +235,8 @@ def forward(
         body[_NOISE] = b64url(random(noise * 3 // 4))
     if wants_receipt:
         body[_RECEIPT] = True
+    if shared:
+        body[_SHARED] = shared
     message = Message(
         type=FORWARD if profile == "didcomm/v2" else FORWARD_V1,
         id=new_id(random),
@@ -253,12 +263,13 @@ def wrap(
     delay_milli: int | None = None,
     mix: Mix | None = None,
     wants_receipt: bool = False,
+    shared: str = "",
 ) -> bytes:
     """Wrap an envelope for every mediator of a route to the recipient `to` (its DID; in v1 a verkey).
 
-    Delay, mix and receipt request apply to the innermost mediator, the expiry to all. A route whose `uri` is a DID has
-    to be resolved before (`service.deliverables`). Raises Malformed for unusable keys and for an onion that is too
-    long.
+    Delay, mix, receipt request and proof (`shared`) are for the innermost mediator, the expiry for all. A route whose
+    `uri` is a DID has to be resolved before (`service.deliverables`). Raises Malformed for unusable keys and for an
+    onion that is too long.
     """
     if len(route.routing_keys) > HOPS_MAX:
         raise Malformed(why="a route with too many mediators")
@@ -276,9 +287,10 @@ def wrap(
             delay_milli=delay_milli,
             mix=mix,
             wants_receipt=wants_receipt,
+            shared=shared,
         )
         envelope = packer.anoncrypt(plain, recipient=hop, random=random)
-        recipient, delay_milli, mix, wants_receipt = _named(packer, name, resolve), None, None, False
+        recipient, delay_milli, mix, wants_receipt, shared = _named(packer, name, resolve), None, None, False, ""
     return envelope
 
 
