@@ -311,6 +311,40 @@ def test_other_writers_spellings_are_read():
             assert found.content == content and found.signers[0] == public_of(key)
 
 
+UUID = "b1a7bd0c-8b7f-4a0f-9c27-b2ab5a3c2f0e"
+"""A key id of a key store, as credo-ts 0.6 writes it."""
+
+
+@pytest.mark.parametrize("where", ["jwk", "header", "protected"])
+def test_key_ids_are_opaque_beside_a_jwk(where):
+    key = public_of(INVITATION_KEY)
+    jwk = {"kty": "OKP", "crv": "Ed25519", "x": b64url(key.data)}
+    protected = {
+        "alg": "EdDSA",
+        "jwk": {**jwk, "kid": UUID} if where == "jwk" else jwk,
+        **({"kid": UUID} if where == "protected" else {}),
+    }
+    header = {"kid": UUID} if where == "header" else {"kid": did_key_of(key)} if where == "jwk" else {}
+    for signer, error in ((INVITATION_KEY, None), (STRANGER, Unauthentic)):
+        tree = {"data": {"base64": b64url(b"x"), "jws": jws(protected, b"x", signer, **header)}}
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            assert read_signed(tree).signers == (key,)
+
+
+@pytest.mark.parametrize("signer", [INVITATION_KEY, STRANGER], ids=["invitation", "stranger"])
+def test_a_response_like_those_of_credo(signer):
+    requester, request = asked()
+    jwk = {"kty": "OKP", "crv": "Ed25519", "x": b64url(public_of(signer).data), "kid": UUID}
+    content = BEN.did.encode()
+    rotation = {"data": {"base64": b64url(content), "jws": jws({"alg": "EdDSA", "jwk": jwk}, content, signer)}}
+    response = replace(answered(request), body={"did": BEN.did, "did_rotate~attach": rotation})
+    if signer is STRANGER:
+        with pytest.raises(Unauthentic):
+            didexchange.receive_response(requester, response, key_of(BEN), dice())
+    else:
+        assert didexchange.receive_response(requester, response, key_of(BEN), dice())[0].peer.did == BEN.did
+
+
 def test_a_signature_that_names_two_signers_is_refused():
     other = did_key_of(public_of(STRANGER))
     jwk = {"kty": "OKP", "crv": "Ed25519", "x": b64url(public_of(INVITATION_KEY).data)}
@@ -318,6 +352,8 @@ def test_a_signature_that_names_two_signers_is_refused():
         ({"jwk": jwk}, {"kid": other}),
         ({"jwk": {**jwk, "kid": other}}, {}),
         ({"jwk": jwk, "kid": other}, {}),
+        ({"kid": UUID}, {}),
+        ({"jwk": {**jwk, "kid": 7}}, {}),
         ({}, {}),
         ({}, {"kid": "did:sov:LjgpST2rjsoxYegQDRm7EL#keys-4"}),
         ({"jwk": {**jwk, "crv": "X25519"}}, {}),

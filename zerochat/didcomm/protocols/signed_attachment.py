@@ -2,7 +2,9 @@
 
 `data.base64` uses the standard alphabet (some implementations accept no other), while the signature covers the same
 bytes in base64url without padding. The signer is named three times, for different implementations: as did:key in the
-unprotected header, and in the protected header as `jwk` with its own `kid`. Contradicting names are refused.
+unprotected header, and in the protected header as `jwk` with its own `kid`. Where a `jwk` gives the key, a key id is
+opaque (credo-ts names its key store's entry), except a did:key; contradicting keys are refused. The signature proves
+the key only: callers compare it with the one that their protocol demands.
 
 Specified in: Aries RFC 0017, "Signing Attachments"; RFC 7515, Appendix F.
 """
@@ -61,21 +63,25 @@ def read_signed(tree: Mapping[str, Any]) -> SignedContent:
     if len(attachment.base64) > CONTENT_BYTES_MAX * 4 // 3 + 4:
         raise Malformed(why="a signed attachment that is too long")
     content = attachment_bytes(attachment)
-    kids = verify_detached(_named(attachment.jws), content, verkey)
-    return SignedContent(content, tuple(dict.fromkeys(verkey(kid) for kid in kids)))
+    jws, signers = _named(attachment.jws)
+    kids = verify_detached(jws, content, signers.get)
+    return SignedContent(content, tuple(dict.fromkeys(signers[kid] for kid in kids)))
 
 
-def _named(jws: Mapping[str, Any]) -> dict[str, Any]:
-    """The signatures with the key id in the unprotected header, after checking that all names of the signer agree."""
+def _named(jws: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, PublicKey]]:
+    """The signatures with the key id in the unprotected header, and the key of each key id."""
     listed = jws.get("signatures")
     if listed is None:
-        return _named_one(dict(jws))
+        entry, kid, key = _named_one(dict(jws))
+        return entry, {kid: key}
     if not isinstance(listed, list) or len(listed) > SIGNATURES_MAX:
         raise Malformed(why="jws: no signatures, or too many")
-    return {**jws, "signatures": [_named_one(entry) for entry in listed]}
+    named = [_named_one(entry) for entry in listed]
+    return {**jws, "signatures": [entry for entry, _, _ in named]}, {kid: key for _, kid, key in named}
 
 
-def _named_one(entry: object) -> dict[str, Any]:
+def _named_one(entry: object) -> tuple[dict[str, Any], str, PublicKey]:
+    """A signature with its key id, which is opaque if a `jwk` gives the key, and that key."""
     if not isinstance(entry, dict) or not isinstance(text := entry.get("protected"), str):
         raise Malformed(why="jws: a signature without its protected header")
     header, protected = entry.get("header") or {}, strict_json(b64url_bytes(text), HEADER_BYTES_MAX)
@@ -85,13 +91,15 @@ def _named_one(entry: object) -> dict[str, Any]:
     if not isinstance(jwk, dict):
         raise Malformed(why="jws: a jwk that is not an object")
     kids = [kid for kid in (header.get("kid"), protected.get("kid"), jwk.get("kid")) if kid is not None]
-    keys = {_key(kid) for kid in kids} | ({jwk_public(jwk)} if jwk else set())
+    if not all(isinstance(kid, str) for kid in kids):
+        raise Malformed(why="jws: a key id that is not text")
+    keys = {verkey(kid) for kid in kids if not jwk or kid.startswith("did:key:")} | (
+        {jwk_public(jwk)} if jwk else set()
+    )
     if len(keys) != 1:
         raise Malformed(why="jws: a signature that names no signer, or more than one")
-    return {**entry, "header": {**header, "kid": protected.get("kid", did_key_of(keys.pop()))}}
-
-
-def _key(kid: object) -> PublicKey:
-    if not isinstance(kid, str):
-        raise Malformed(why="jws: a key id that is not text")
-    return verkey(kid)
+    key = keys.pop()
+    if key.kind != "Ed25519":
+        raise Malformed(why="jws: a signer whose key is not Ed25519")
+    kid = protected.get("kid") or did_key_of(key)
+    return {**entry, "header": {**header, "kid": kid}}, kid, key
