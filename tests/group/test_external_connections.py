@@ -14,7 +14,7 @@ from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.service import Route
 from zerochat.group.commands import NotReady, RotationUnderWay
 from zerochat.group.effects import WebPost
-from zerochat.group.external import connections
+from zerochat.group.external import sending
 from zerochat.group.external.connections import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation
 from zerochat.group.external.standard_protocols import MESSAGES_MAX
 from zerochat.group.inputs import (
@@ -93,10 +93,10 @@ def test_peers_cannot_name_near_addresses():
         if name == "bob":
             one = replace(one, route=Route(ALICE, (), (), "final"))
         tx.update_agent(connections={one.id: one})
-        connections.send(tx, one.id, ping.ping(two.rng.randbytes), by_user=True) if counts or one.route else None
+        sending.send(tx, one.id, ping.ping(two.rng.randbytes), by_user=True) if counts or one.route else None
         posted = [effect.uri for effect in tx.effects if isinstance(effect, WebPost)]
         assert (uri in posted) == counts, (name, uri)
-        assert connections.reachable(tx, one.id) == bool(counts or one.route)
+        assert sending.reachable(tx, one.id) == bool(counts or one.route)
 
 
 def test_a_host_that_a_peer_names_gets_answers_of_twice_what_came():
@@ -108,13 +108,13 @@ def test_a_host_that_a_peer_names_gets_answers_of_twice_what_came():
 
     def answer(*, by_user=False):
         tx = Transaction(two.agents["alice"], StepContext(two.now, two.rng.randbytes), PACKERS)
-        connections.send(tx, pinged.id, ping.ping(two.rng.randbytes), by_user=by_user)
+        sending.send(tx, pinged.id, ping.ping(two.rng.randbytes), by_user=by_user)
         two.agents["alice"] = tx.agent
         return sum(len(effect.envelope) for effect in tx.effects if isinstance(effect, WebPost))
 
     for _ in range(50):
         posted += answer()
-    assert posted <= pinged.credit <= connections.ANSWERS_MAX and not answer()
+    assert posted <= pinged.credit <= sending.ANSWERS_MAX and not answer()
     for number in range(50):
         mark = len(two.sent)
         two.ask("bob", SendBasicMessage(two.one("bob").label, f"message {number} " + "x" * 500))

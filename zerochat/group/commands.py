@@ -27,7 +27,7 @@ from zerochat.group.effects import (
     Result,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, seclusion, short_links, standard_protocols
+from zerochat.group.external import connections, mediators, seclusion, sending, short_links, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
     AcceptConnection,
@@ -260,12 +260,13 @@ def _rotate_did(tx: Transaction, reference: str) -> ConnectionUpdated:
     if not relationship.established or (peer.member and not relationship.acknowledged):
         raise NotReady(peer=reference)
     if peer.connection:
-        reachable = connections.reachable(tx, peer.connection)
-        if not reachable and tx.agent.connections[peer.connection].envelope == "didcomm/v1":
+        reachable = sending.reachable(tx, peer.connection)
+        v1 = tx.agent.connections[peer.connection].envelope == "didcomm/v1"
+        if not reachable and v1:
             # V1 announces a rotation once, not with every message that follows.
             raise standard_protocols.NotConnected(peer=reference)
         connections.rotate_own_did(tx, peer.connection)
-        if reachable:
+        if reachable and not v1:
             standard_protocols.send_ping(tx, peer)
     else:
         pairing.rotate_own_did(tx, peer.group, peer.member)

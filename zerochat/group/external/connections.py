@@ -4,30 +4,28 @@
     v1:  invitation --> DID Exchange: request, response, complete (RFC 0023) --> established
 
 An agent without an address of its own requests the answer on the same connection (`return_route`).
-
-A peer may name any host as its own. Such a host gets what our user sends, which includes the exchange that our user has
-begun or invited to, and answers of at most twice the bytes that came from the peer.
 """
 
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.address_kinds import AddressKind, authority, kind_of_uri
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
-from zerochat.didcomm.protocols import didexchange, oob_read, oob_write, ping, problem, routing
+from zerochat.didcomm.protocols import didexchange, oob_read, oob_write, ping, problem
 from zerochat.didcomm.protocols import rotate as did_rotate
 from zerochat.didcomm.protocols.ack import empty
 from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
-from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError
-from zerochat.group.effects import Measure, Notify, WebPost, WebReply
-from zerochat.group.links import mediator_mail
+from zerochat.errors import LocalError, Malformed, Overloaded, Refused
+from zerochat.group.effects import Notify
+from zerochat.group.external import v1_rotation
+from zerochat.group.external.changes import notify, put
+from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
 from zerochat.group.links.mediator_proof import AMPLIFICATION
-from zerochat.group.links.relationship import Relationship, check_peer, pack, pack_end, rotate, unpack
+from zerochat.group.links.relationship import Relationship, check_peer, pack_end, rotate, unpack
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
 from zerochat.group.state.external import ConnectionState
@@ -40,11 +38,7 @@ CONNECTIONS_MAX = 256
 PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")
 """The supported envelope profiles, the preferred one first."""
 MEDIATOR_PROFILES: tuple[Profile, ...] = ("didcomm/v2",)
-RELAYED_SCHEMES = ("http://", "https://")
-"""What a mediator of ours can post to (`relayed_posts.py`)."""
 LABEL_CHARS_MAX = 64
-ANSWERS_MAX = 16 * 1024
-"""The bytes of answers that a peer can save up."""
 
 
 class CannotConnect(LocalError):
@@ -98,7 +92,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         begun=tx.now,
         route=route,
     )
-    _put(tx, one)
+    put(tx, one)
     if envelope == "didcomm/v1":
         _send_request(tx, one)
     elif not mediate:
@@ -125,7 +119,7 @@ def _check_writable(tx: Transaction, envelope: str, theirs: str, route: Route) -
         tx.packer(envelope).their_key(resolve(theirs), theirs)
     else:
         check_peer(theirs)
-    _wrap(tx, envelope, theirs, route, b"{}")
+    wrap(tx, envelope, theirs, route, b"{}")
 
 
 def _endpoints_of(inviter: oob_read.Inviter) -> list[tuple[str, Route]]:
@@ -157,7 +151,7 @@ def create_invitation(tx: Transaction, envelope: str, label: str, lifetime_s: in
     one = Connection(
         name, "", envelope, relationship, ConnectionState.OFFERED, invitation.id, tx.now, expires=expires * 1000
     )
-    _put(tx, one)
+    put(tx, one)
     set_expiry(tx, name)
     return name, url, expires
 
@@ -192,105 +186,6 @@ def did_services(tx: Transaction, envelope: str, verkey: str) -> list[dict[str, 
 # --- messages -------------------------------------------------------------------------------------------------------
 
 
-def send(tx: Transaction, name: str, message: Message, handle: int | None = None, *, by_user: bool = False) -> None:
-    """Send a message to a connection; with a handle, as the response on the connection of its last message. What our
-    user sends goes to any host that the peer has named."""
-    one = tx.agent.connections[name]
-    packer = tx.packer(one.envelope)
-    if not tx.agent.web_uris:
-        message = replace(message, return_route="all")
-    named = one.envelope != "didcomm/v1"
-    _post(
-        tx,
-        one,
-        packer,
-        pack(one.relationship, message, packer, tx.context.random, named=named),
-        handle,
-        by_user=by_user,
-    )
-
-
-def _post(
-    tx: Transaction,
-    one: Connection,
-    packer: Packer,
-    envelope: bytes,
-    handle: int | None = None,
-    *,
-    by_user: bool = False,
-) -> None:
-    if handle is not None:
-        tx.emit(WebReply(handle, envelope, packer.media_type))
-        return
-    route = _route(tx, one)
-    if route is None:
-        raise Refused(why="a connection without a route")
-    try:
-        envelope = _wrap(tx, one.envelope, one.relationship.theirs or one.relationship.invited_by, route, envelope)
-    except RemoteError:
-        # A peer that announces a route with invalid keys receives nothing, without further effect.
-        tx.emit(Measure("dropped", "CannotWrap"))
-        return
-    if not (by_user or _is_accepted(one, route.uri) or _spend_credit(tx, one.id, len(envelope))):
-        tx.emit(Measure("dropped", "NoCredit"))
-        return
-    tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri)))
-
-
-def _is_accepted(one: Connection, uri: str) -> bool:
-    """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator."""
-    return one.mediation is not None or (one.route is not None and authority(uri) == authority(one.route.uri))
-
-
-def _spend_credit(tx: Transaction, name: str, size: int) -> bool:
-    one = tx.agent.connections.get(name)
-    if one is None or one.credit < size:
-        return False
-    _put(tx, replace(one, credit=one.credit - size))
-    return True
-
-
-def _wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes) -> bytes:
-    """The envelope wrapped for each hop on the route. Raises Malformed."""
-    if not route.routing_keys:
-        return envelope
-    profile: Profile = "didcomm/v1" if kind == "didcomm/v1" else "didcomm/v2"
-    return routing.wrap(envelope, route, theirs, resolve=resolve, random=tx.context.random, profile=profile)
-
-
-def reachable(tx: Transaction, name: str) -> bool:
-    """Whether an unsolicited message can be sent to a connection."""
-    one = tx.agent.connections[name]
-    return one.relationship.established and _route(tx, one) is not None
-
-
-def _route(tx: Transaction, one: Connection) -> Route | None:
-    """The open WebSocket, else a route in the peer's DID document."""
-    candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
-    candidates = [route for route in candidates if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
-    held = next((route for route in candidates if route.uri in tx.agent.websockets_up), None)
-    return held or next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), one.route)
-
-
-def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
-    """Whether a URI that the peer names counts: without a query, and no nearer than an address that it may name."""
-    if one.route is not None and uri == one.route.uri:
-        return True
-    if tx.agent.mediated_only and one.mediation is None and not uri.startswith(RELAYED_SCHEMES):
-        return False
-    kind = kind_of_uri(uri)
-    return not any(mark in uri for mark in "?#@") and (kind is None or kind <= _nearest(tx, one, uri))
-
-
-def _nearest(tx: Transaction, one: Connection, uri: str) -> AddressKind:
-    """The nearest kind of address behind this URI: any, at the host whose invitation the user has accepted."""
-    if one.route is not None and authority(uri) == authority(one.route.uri):
-        return AddressKind.LOOPBACK
-    own = [kind_of_uri(each) for each in tx.agent.web_uris]
-    accepted = kind_of_uri(one.route.uri) if one.route is not None else None
-    return max([tx.agent.nearest, *(kind for kind in (*own, accepted) if kind is not None)])
-
-
 def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | None) -> Message | None:
     """The message in an envelope for this connection; None when the exchange processed it, or when it was the peer's
     last. Raises RemoteError."""
@@ -298,7 +193,7 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     packer = tx.packer(one.envelope)
     if (credit := min(ANSWERS_MAX, one.credit + AMPLIFICATION * len(envelope))) > one.credit:
         one = replace(one, credit=credit)
-        _put(tx, one)
+        put(tx, one)
     match one.state, one.envelope:
         case ConnectionState.OFFERED, _ if one.expires <= tx.now:
             raise Refused(why="an answer to an expired invitation")
@@ -316,12 +211,13 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     if relationship is not one.relationship or one.state is not ConnectionState.ESTABLISHED:
         state = ConnectionState.ESTABLISHED if relationship.established else ConnectionState.ENDED
         fresh = one.moved_to(state, relationship=relationship)
-        _put(tx, fresh)
+        put(tx, fresh)
         if fresh.state != one.state:
-            _notify(tx, fresh)
-    if relationship.established and one.envelope == "didcomm/v1" and _receive_rotation(tx, name, message, handle):
+            notify(tx, fresh)
+    if not relationship.established:
         return None
-    return message if relationship.established else None
+    is_rotation = one.envelope == "didcomm/v1" and v1_rotation.receive_rotation(tx, name, message, handle)
+    return None if is_rotation else message
 
 
 def can_rotate(tx: Transaction, name: str) -> bool:
@@ -335,28 +231,13 @@ def rotate_own_did(tx: Transaction, name: str) -> None:
     identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
     relationship = rotate(one.relationship, identity, tx.now // 1000)
     if one.envelope == "didcomm/v1":
-        send(tx, name, did_rotate.rotate(identity.did, tx.context.random), by_user=True)
-    _put(tx, replace(one, relationship=relationship))
-
-
-def _receive_rotation(tx: Transaction, name: str, message: Message, handle: int | None) -> bool:
-    """v1: the peer replaces its DID, or ends the connection. False: the message is about something else. Raises
-    RemoteError."""
-    one = tx.agent.connections[name]
-    if did_rotate.is_rotate(message):
-        theirs = did_rotate.read_rotate(message)
-        tx.packer(one.envelope).their_key(resolve(theirs), theirs)  # it must have an encryption key
-        _put(tx, replace(one, relationship=replace(one.relationship, theirs=theirs)))
-        back = handle if message.return_route in ("all", "thread") else None
-        if back is not None or reachable(tx, name):
-            send(tx, name, did_rotate.ack(message, tx.context.random), back)
-        return True
-    if did_rotate.is_hangup(message):
-        fresh = one.moved_to(ConnectionState.ENDED, relationship=replace(one.relationship, theirs=""))
-        _put(tx, fresh)
-        _notify(tx, fresh)
-        return True
-    return did_rotate.is_ack(message)
+        announcement = did_rotate.rotate(identity.did, tx.context.random)
+        assert relationship.rotation is not None
+        relationship = replace(relationship, rotation=replace(relationship.rotation, thread=announcement.id))
+        put(tx, replace(one, relationship=relationship))
+        send(tx, name, announcement, by_user=True)
+    else:
+        put(tx, replace(one, relationship=relationship))
 
 
 def end_connection(tx: Transaction, name: str) -> None:
@@ -368,7 +249,7 @@ def end_connection(tx: Transaction, name: str) -> None:
         packer = tx.packer(one.envelope)
         message = empty(tx.context.random)
         envelope = pack_end(one.relationship, message, packer, tx.context.random, tx.now // 1000)
-        _post(tx, one, packer, envelope, by_user=True)
+        post(tx, one, packer, envelope, by_user=True)
     tx.update_agent(connections={key: other for key, other in tx.agent.connections.items() if key != name})
 
 
@@ -391,8 +272,8 @@ def _receive_first(tx: Transaction, one: Connection, envelope: bytes, packer: Pa
     answering = replace(one.relationship, theirs=opened.sender, acknowledged=True)
     relationship = rotate(answering, identity, tx.now // 1000)
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=short_form(opened.sender)[:24])
-    _put(tx, fresh)
-    _notify(tx, fresh)
+    put(tx, fresh)
+    notify(tx, fresh)
     return opened.message
 
 
@@ -408,8 +289,8 @@ def _send_request(tx: Transaction, one: Connection) -> None:
     if not tx.agent.web_uris:
         message = replace(message, return_route="all")
     envelope = pack_first(mine, asked, message, packer, tx.context, named=False)
-    _put(tx, replace(one, relationship=replace(one.relationship, theirs=""), exchange=requester))
-    _post(tx, one, packer, envelope)
+    put(tx, replace(one, relationship=replace(one.relationship, theirs=""), exchange=requester))
+    post(tx, one, packer, envelope)
 
 
 def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer: Packer) -> None:
@@ -420,7 +301,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     if problem.is_problem(opened.message):
         refused = didexchange.receive_problem(one.exchange, opened.message)
         why = refused.problem.text or refused.problem.code if refused.problem else ""
-        _put(tx, one.moved_to(ConnectionState.ENDED, exchange=None))
+        put(tx, one.moved_to(ConnectionState.ENDED, exchange=None))
         tx.emit(Notify(ConnectionChanged(one.id, f"{one.label} refused the connection: {why}")))
         return
     done, complete = didexchange.receive_response(
@@ -429,9 +310,9 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     assert done.peer is not None
     relationship = replace(one.relationship, theirs=done.peer.did, acknowledged=True)
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None)
-    _put(tx, fresh)
+    put(tx, fresh)
     send(tx, one.id, complete, by_user=True)
-    _notify(tx, fresh)
+    notify(tx, fresh)
 
 
 def _shown_label(label: str) -> str:
@@ -451,24 +332,11 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     relationship = replace(one.relationship, mine=identity, theirs=responder.peer.did, thid=opened.message.thread)
     label = _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
-    _put(tx, fresh)
+    put(tx, fresh)
     send(tx, one.id, response, handle if opened.message.return_route == "all" else None, by_user=True)
-    _notify(tx, fresh)
+    notify(tx, fresh)
 
 
 def _verkey(sender: str) -> PublicKey:
     """The Ed25519 key of a v1 sender that is known by its key alone."""
     return PublicKey("Ed25519", did_key_bytes(sender))
-
-
-def _put(tx: Transaction, one: Connection) -> None:
-    tx.update_agent(connections={**tx.agent.connections, one.id: one})
-
-
-def _notify(tx: Transaction, one: Connection) -> None:
-    text = (
-        f"Connected with {one.label}."
-        if one.state is ConnectionState.ESTABLISHED
-        else f"{one.label} ended the connection."
-    )
-    tx.emit(Notify(ConnectionChanged(one.id, text)))

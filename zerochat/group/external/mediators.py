@@ -16,7 +16,7 @@ from zerochat.didcomm.protocols.mediation_client import MediationState, Mediatio
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import CloseWebSocket, Measure, Notify, OpenWebSocket
-from zerochat.group.external import connections, short_links
+from zerochat.group.external import connections, sending, short_links
 from zerochat.group.links import mailboxes, mediator_mail
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.notifications import ConnectionChanged
@@ -69,7 +69,7 @@ def end_mediation(tx: Transaction, name: str) -> None:
 def _unregister(tx: Transaction, one: Connection) -> None:
     """Remove our mailboxes; otherwise a later connection to the same mediator could not register them."""
     state = one.mediation
-    if state is None or not state.connected or not connections.reachable(tx, one.id):
+    if state is None or not state.connected or not sending.reachable(tx, one.id):
         return
     left = state.registered | state.pending
     while left:
@@ -78,7 +78,7 @@ def _unregister(tx: Transaction, one: Connection) -> None:
         if not output.messages:
             return
         for message in output.messages:
-            connections.send(tx, one.id, message)
+            sending.send(tx, one.id, message)
         left -= output.state.pending
 
 
@@ -214,7 +214,7 @@ def _apply_output(tx: Transaction, one: Connection, output: MediationStep) -> No
     keys, us = mediator_mail.mailbox_keys(tx.agent), tx.agent.connections[one.id].relationship
     for message in output.messages:
         addressed = replace(message, from_=us.mine.did, to=(us.theirs,))
-        connections.send(tx, one.id, mediation.with_proofs(addressed, keys))
+        sending.send(tx, one.id, mediation.with_proofs(addressed, keys))
 
 
 def _put_state(tx: Transaction, one: Connection, state: MediationState) -> None:

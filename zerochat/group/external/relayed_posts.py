@@ -15,7 +15,7 @@ from zerochat.didcomm.protocols import problem, relayed_post
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import AllowClient, Dial, Measure, Notify, WebPost
-from zerochat.group.external import connections, mediators
+from zerochat.group.external import mediators, sending
 from zerochat.group.links import mail_failures
 from zerochat.group.links.mediator_mail import announced_routes
 from zerochat.group.notifications import ConnectionChanged
@@ -81,7 +81,7 @@ def _relay(tx: Transaction, post: WebPost) -> None:
     try:
         wanted = relayed_post.PostRequest(post.uri, post.envelope, post.media_type, post.nearest)
         message = relayed_post.post(wanted, tx.context.random)
-        connections.send(tx, relay.id, message)
+        sending.send(tx, relay.id, message)
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import problem, short_links
-from zerochat.group.external import connections
+from zerochat.group.external import sending
 from zerochat.group.state import Agent, Connection
 from zerochat.group.state.joins import InvitationState, OpenInvitation, ShortLink
 from zerochat.group.transaction import Transaction
@@ -55,7 +55,7 @@ def update(tx: Transaction) -> None:
     for name, one in list(tx.agent.connections.items()):
         kept = wanted.get(name, set())
         if one.served_links - kept and _is_connected(one):
-            connections.send(tx, name, short_links.keep(kept, tx.context.random))
+            sending.send(tx, name, short_links.keep(kept, tx.context.random))
             _put_served(tx, name, frozenset(kept))
 
 
@@ -69,7 +69,7 @@ def _publish(tx: Transaction, one: Connection, link: bytes, open_: OpenInvitatio
     message = short_links.publish(
         short_links.Publication(short.oobid, sealed, open_.invitation.expires), tx.context.random
     )
-    connections.send(tx, one.id, message)
+    sending.send(tx, one.id, message)
     _put_short(tx, link, replace(short, asked=message.id))
     _put_served(tx, one.id, tx.agent.connections[one.id].served_links | {short.oobid})
 
@@ -77,8 +77,8 @@ def _publish(tx: Transaction, one: Connection, link: bytes, open_: OpenInvitatio
 def withdraw_all(tx: Transaction, name: str) -> None:
     """This connection is no mediator of ours any more: our links there end."""
     one = tx.agent.connections[name]
-    if one.served_links and _is_connected(one) and connections.reachable(tx, name):
-        connections.send(tx, name, short_links.keep((), tx.context.random))
+    if one.served_links and _is_connected(one) and sending.reachable(tx, name):
+        sending.send(tx, name, short_links.keep((), tx.context.random))
     _put_served(tx, name, frozenset())
     for link, open_ in list(tx.agent.invitations.items()):
         if open_.short is not None and open_.short.connection == name:

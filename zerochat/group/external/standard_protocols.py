@@ -18,7 +18,7 @@ from zerochat.didcomm.uri import parse_type
 from zerochat.errors import LocalError, PostTooLong
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import RECORD_BYTES_MAX
-from zerochat.group.external import connections, mediators
+from zerochat.group.external import mediators, sending
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import Relationship, own_keys, pack
 from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported, Transport
@@ -108,7 +108,7 @@ def _send(
     tx: Transaction, peer: PeerRef, message: Message, handle: int | None = None, *, by_user: bool = False
 ) -> None:
     if peer.connection:
-        connections.send(tx, peer.connection, message, handle, by_user=by_user)
+        sending.send(tx, peer.connection, message, handle, by_user=by_user)
         return
     relationship = tx.group(peer.group).links.relationships[peer.member]
     envelope = pack(relationship, message, tx.packer_of(peer.group), tx.context.random)
@@ -117,7 +117,7 @@ def _send(
 
 def _reachable(tx: Transaction, peer: PeerRef) -> bool:
     if peer.connection:
-        return connections.reachable(tx, peer.connection)
+        return sending.reachable(tx, peer.connection)
     group = tx.group(peer.group)
     relationship = group.links.relationships.get(peer.member)
     return (

@@ -33,6 +33,8 @@ class PendingRotation(Redacted, frozen=True):
     old: Identity
     jwt: str
     """The old DID's signature on the new one (`from_prior`)."""
+    thread: str = ""
+    """v1: the thread of the message that announced it (`didcomm/protocols/rotate.py`), which the peer acknowledges."""
 
 
 class RelationshipState(StrEnum):
@@ -68,6 +70,8 @@ class Relationship(Struct, frozen=True):
     """The time of the peer's last rotation by its own statement, UTC seconds; 0: never."""
     rotated_at: int = 0
     """The time of our last rotation, by the clock as it was then: the peer rejects a statement with an earlier time."""
+    prior: str = ""
+    """v1: the DID that the peer has announced to replace, which it uses until our acknowledgement has come."""
 
     @property
     def state(self) -> RelationshipState:
@@ -190,20 +194,23 @@ def unpack(
     if sender is None:
         return _apply_end(relationship, message), message
     if message.from_ is None and sender.startswith("did:key:"):
-        sender = _v1_sender(relationship.theirs, sender)
-    if not same_did(sender, relationship.theirs):
+        sender = _v1_sender(relationship, sender)
+    if same_did(sender, relationship.theirs):
+        relationship = replace(relationship, prior="") if relationship.prior else relationship
+    elif not relationship.prior or not same_did(sender, relationship.prior):
         relationship = _apply_rotation(relationship, message, sender)
     if unpacked.recipient_kid in current and not (relationship.acknowledged and relationship.rotation is None):
         relationship = replace(relationship, acknowledged=True, rotation=None)
     return relationship, message
 
 
-def _v1_sender(theirs: str, verkey: str) -> str:
-    """The sender of a v1 message without `from`: the peer, if one of its keys was used. Raises Unauthentic."""
+def _v1_sender(relationship: Relationship, verkey: str) -> str:
+    """The DID of a v1 message without `from`: the peer's, or its prior one, whose key was used. Raises Unauthentic."""
     key = PublicKey("Ed25519", did_key_bytes(verkey))
-    if key not in [method.key for method in resolve(theirs).authentication]:
-        raise Unauthentic()
-    return theirs
+    for did in (relationship.theirs, relationship.prior):
+        if did and key in [method.key for method in resolve(did).authentication]:
+            return did
+    raise Unauthentic()
 
 
 def _apply_rotation(relationship: Relationship, message: Message, sender: str) -> Relationship:

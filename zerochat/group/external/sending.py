@@ -1,0 +1,134 @@
+"""Sending to external connections: the envelope, the route, and the limit of answers.
+
+A peer may name any host as its own. Such a host gets what our user sends, which includes the exchange that our user has
+begun or invited to, and answers of at most twice the bytes that came from the peer.
+"""
+
+from msgspec.structs import replace
+
+from zerochat.didcomm.address_kinds import AddressKind, authority, kind_of_uri
+from zerochat.didcomm.did import resolve
+from zerochat.didcomm.invitation import WEB_SCHEMES
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import Packer, Profile
+from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.service import Route, routes
+from zerochat.errors import Refused, RemoteError
+from zerochat.group.effects import Measure, WebPost, WebReply
+from zerochat.group.external.changes import put
+from zerochat.group.links import mediator_mail
+from zerochat.group.links.relationship import Relationship, pack
+from zerochat.group.state import Connection
+from zerochat.group.transaction import Transaction
+
+RELAYED_SCHEMES = ("http://", "https://")
+"""What a mediator of ours can post to (`relayed_posts.py`)."""
+ANSWERS_MAX = 16 * 1024
+"""The bytes of answers that a peer can save up."""
+
+
+def send(tx: Transaction, name: str, message: Message, handle: int | None = None, *, by_user: bool = False) -> None:
+    """Send a message to a connection; with a handle, as the response on the connection of its last message. What our
+    user sends goes to any host that the peer has named."""
+    one = tx.agent.connections[name]
+    packer = tx.packer(one.envelope)
+    if not tx.agent.web_uris:
+        message = replace(message, return_route="all")
+    named = one.envelope != "didcomm/v1"
+    post(
+        tx,
+        one,
+        packer,
+        pack(_as_sender(one), message, packer, tx.context.random, named=named),
+        handle,
+        by_user=by_user,
+    )
+
+
+def _as_sender(one: Connection) -> Relationship:
+    """The relationship to send with. v1: the prior DID sends until the peer has acknowledged the new one."""
+    if one.envelope == "didcomm/v1" and one.relationship.rotation is not None:
+        return replace(one.relationship, mine=one.relationship.rotation.old)
+    return one.relationship
+
+
+def post(
+    tx: Transaction,
+    one: Connection,
+    packer: Packer,
+    envelope: bytes,
+    handle: int | None = None,
+    *,
+    by_user: bool = False,
+) -> None:
+    """Send an envelope to a connection, as `send` does with a message."""
+    if handle is not None:
+        tx.emit(WebReply(handle, envelope, packer.media_type))
+        return
+    route = route_of(tx, one)
+    if route is None:
+        raise Refused(why="a connection without a route")
+    try:
+        envelope = wrap(tx, one.envelope, one.relationship.theirs or one.relationship.invited_by, route, envelope)
+    except RemoteError:
+        # A peer that announces a route with invalid keys receives nothing, without further effect.
+        tx.emit(Measure("dropped", "CannotWrap"))
+        return
+    if not (by_user or _is_accepted(one, route.uri) or _spend_credit(tx, one.id, len(envelope))):
+        tx.emit(Measure("dropped", "NoCredit"))
+        return
+    tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri)))
+
+
+def _is_accepted(one: Connection, uri: str) -> bool:
+    """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator."""
+    return one.mediation is not None or (one.route is not None and authority(uri) == authority(one.route.uri))
+
+
+def _spend_credit(tx: Transaction, name: str, size: int) -> bool:
+    one = tx.agent.connections.get(name)
+    if one is None or one.credit < size:
+        return False
+    put(tx, replace(one, credit=one.credit - size))
+    return True
+
+
+def wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes) -> bytes:
+    """The envelope wrapped for each hop on the route. Raises Malformed."""
+    if not route.routing_keys:
+        return envelope
+    profile: Profile = "didcomm/v1" if kind == "didcomm/v1" else "didcomm/v2"
+    return routing.wrap(envelope, route, theirs, resolve=resolve, random=tx.context.random, profile=profile)
+
+
+def reachable(tx: Transaction, name: str) -> bool:
+    """Whether an unsolicited message can be sent to a connection."""
+    one = tx.agent.connections[name]
+    return one.relationship.established and route_of(tx, one) is not None
+
+
+def route_of(tx: Transaction, one: Connection) -> Route | None:
+    """The open WebSocket, else a route in the peer's DID document."""
+    candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
+    candidates = [route for route in candidates if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
+    held = next((route for route in candidates if route.uri in tx.agent.websockets_up), None)
+    return held or next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), one.route)
+
+
+def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
+    """Whether a URI that the peer names counts: without a query, and no nearer than an address that it may name."""
+    if one.route is not None and uri == one.route.uri:
+        return True
+    if tx.agent.mediated_only and one.mediation is None and not uri.startswith(RELAYED_SCHEMES):
+        return False
+    kind = kind_of_uri(uri)
+    return not any(mark in uri for mark in "?#@") and (kind is None or kind <= _nearest(tx, one, uri))
+
+
+def _nearest(tx: Transaction, one: Connection, uri: str) -> AddressKind:
+    """The nearest kind of address behind this URI: any, at the host whose invitation the user has accepted."""
+    if one.route is not None and authority(uri) == authority(one.route.uri):
+        return AddressKind.LOOPBACK
+    own = [kind_of_uri(each) for each in tx.agent.web_uris]
+    accepted = kind_of_uri(one.route.uri) if one.route is not None else None
+    return max([tx.agent.nearest, *(kind for kind in (*own, accepted) if kind is not None)])
