@@ -255,6 +255,7 @@ def test_an_offer_is_a_link_and_a_qr_code(run, agent, monkeypatch) -> None:
 def test_sending_a_message_and_disconnecting(run, agent) -> None:
     served = agent(
         send_connection_message=lambda _: SentConnectionMessage("M"),
+        list_connection_messages=lambda _: [],
         close_connection=lambda _: NoParams(),
         list_connections=lambda _: [ARCHIVE, RELAY],
     )
@@ -263,14 +264,11 @@ def test_sending_a_message_and_disconnecting(run, agent) -> None:
     code, _, err = run("message archive", stdin=b" ")
     assert code == 2 and "`zerochat message --help`" in err
     assert run(["message", "-bcdefghijkl", "-abc"])[0] == run("message -- --cdefghijkl x")[0] == 0
-    assert of(served, "send_connection_message")[-2:] == [
-        SendConnectionMessageParams("-bcdefghijkl", "-abc"),
-        SendConnectionMessageParams("--cdefghijkl", "x"),
-    ]
-    del served.asked[-4:]
     assert of(served, "send_connection_message") == [
         SendConnectionMessageParams("archive 2", "keep it"),
         *[SendConnectionMessageParams("archive", "piped")] * 2,
+        SendConnectionMessageParams("-bcdefghijkl", "-abc"),
+        SendConnectionMessageParams("--cdefghijkl", "x"),
     ]
     assert run("disconnect CONNECTION")[0] == 2
     code, out, err = run("disconnect CONNECTION", stdin=b"\n", tty=True)
@@ -305,20 +303,34 @@ def test_messages_of_a_connection_are_listed(run, agent) -> None:
     kept = [
         ConnectionMessage("1", "2026-07-01T12:04:00.000Z", False, "two\nlines\x1b"),
         ConnectionMessage("2", "x", True, "keep it"),
+        ConnectionMessage("3", "x", True, "later", "waiting"),
+        ConnectionMessage("4", "x", True, "lost", "failed"),
     ]
     served = agent(list_connection_messages=lambda _: kept, list_connections=lambda _: [ARCHIVE])
     assert run("messages CONN")[1] == (
         "2026-07-01 12:04  archive⏎2: two\n                  lines␛\n????-??-?? ??:??  you: keep it\n"
+        "????-??-?? ??:??  you (waiting): later\n????-??-?? ??:??  you (not delivered): lost\n"
     )
     assert of(served, "list_connection_messages") == [PeerParams("CONN")]
 
 
-@pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 3)])
-def test_a_temporary_agent_waits_for_delivery_of_a_message(run, alone, monkeypatch, answers, code) -> None:
-    monkeypatch.setattr("zerochat.cli.verbs.connections.DELIVERY_S_MAX", 5.0 if answers else 0.05)
-    alone["send_connection_message"] = lambda _: SentConnectionMessage("M")
-    news = [("pong", PONG)] if answers else []
-    alone["ping_peer"] = lambda params: with_news(lambda: alone["agent"], PendingReply("T"), *news)(params)
+@pytest.mark.parametrize("own", [True, False], ids=["temporary agent", "running agent"])
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [("delivered", 0, ""), ("waiting", 3, "is queued and goes out"), ("failed", 1, "refused the message")],
+)
+def test_message_waits_until_the_peer_has_accepted_it(run, agent, alone, monkeypatch, own, status, code, said) -> None:
+    monkeypatch.setattr("zerochat.cli.verbs.connections.DELIVERY_S_MAX", 0.05 if status == "waiting" else 5.0)
+    lists = iter(["waiting", status, status])
+
+    def kept(_: object) -> list[ConnectionMessage]:
+        return [ConnectionMessage("M", "x", True, "x", next(lists, status))]
+
+    answers = {"send_connection_message": lambda _: SentConnectionMessage("M"), "list_connection_messages": kept}
+    if own:
+        alone.update(answers)
+    else:
+        agent(**answers)
     ended, out, err = run("message archive x")
-    assert (ended, out) == (code, "M\n")
-    assert ("may not have arrived" in err) is not answers
+    assert (ended, out) == (code, "M\n") and said in err
+    assert ("zerochat agent" in err) == (own and status == "waiting")

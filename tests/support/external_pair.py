@@ -13,6 +13,7 @@ from zerochat.group.inputs import (
     OfferConnection,
     Started,
     StepContext,
+    WebPostDelivered,
     WebPostFailed,
     WebReceived,
 )
@@ -56,11 +57,13 @@ class Two:
                 case WebPost(uri, envelope):
                     self.sent.append(envelope)
                     if uri in self.down:
-                        self.process(name, WebPostFailed(uri))
+                        self.process(name, WebPostFailed(uri, effect.reference))
                     else:
                         handle = len(self.handles) + 1
                         self.handles[handle] = name
                         self.process(self.at[uri], WebReceived(envelope, handle))
+                        if effect.reference:
+                            self.process(name, WebPostDelivered(effect.reference))
                 case WebReply(handle, envelope):
                     self.sent.append(envelope)
                     self.process(self.handles[handle], WebReceived(envelope))

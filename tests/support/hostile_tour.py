@@ -292,6 +292,7 @@ class Tour(Scene):
         gap = {"group": "g1", "author": author, "nick": LINE, "after": 1, "upto": 2}
         told: list[tuple[str, msgspec.Struct]] = [
             ("connection_message", rpc.ConnectionMessageNotification("c", LINE, ALL)),
+            ("connection_message_settled", rpc.MessageSettledNotification("c", LINE, "m", "failed")),
             ("connection_changed", rpc.ConnectionNotification(connection="c", text=ALL)),
             ("problem_report", rpc.ProblemNotification(LINE, LINE, ALL)),
             ("did_rotated", rpc.RotatedNotification("g1", author, LINE, False)),

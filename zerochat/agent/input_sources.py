@@ -11,6 +11,7 @@ from zerochat.group.inputs import (
     PartsRead,
     Received,
     Reconciled,
+    WebPostDelivered,
     WebPostFailed,
     WebReceived,
     WebSocketDown,
@@ -30,7 +31,7 @@ def source_of(agent: Agent, input_: Input) -> bytes | str:
             return input_.link
         case HistoryRead() | OwnEventsRead() | Reconciled() | PartsRead():
             return link_of(agent, input_.group, input_.member)
-        case WebReceived() | WebPostFailed() | WebSocketUp() | WebSocketDown():
+        case WebReceived() | WebPostFailed() | WebPostDelivered() | WebSocketUp() | WebSocketDown():
             return "web"
         case _:
             return OWN

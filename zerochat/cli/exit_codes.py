@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     OK = 0, "Success."
     REFUSED = 1, "The command failed; the message says why and what to do."
     USAGE = 2, "Invalid command line or setting."
-    UNREACHABLE = 3, "No member is reachable; the message is queued and goes out later."
+    UNREACHABLE = 3, "No recipient is reachable; the message is queued and goes out later."
     CHANGED_IDENTITY = 4, "An identity is not trusted, or differs from the verified one."
     TIMEOUT = 5, "Timed out; standard output shows the result so far."
     UNAVAILABLE = 6, "No agent answers for this profile, or the profile cannot be opened."

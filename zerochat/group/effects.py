@@ -91,7 +91,8 @@ class Publish(Struct, frozen=True):
 
 
 class WebPost(Struct, frozen=True):
-    """Post an envelope to a URI (HTTP POST or WebSocket), following no redirect. `WebPostFailed` reports a failure."""
+    """Post an envelope to a URI (HTTP POST or WebSocket), following no redirect. `WebPostFailed` reports a failure, and
+    for a post with a reference `WebPostDelivered` a success."""
 
     uri: str
     envelope: bytes
@@ -100,6 +101,8 @@ class WebPost(Struct, frozen=True):
     """An envelope may come back over the same connection, as `WebReceived`."""
     nearest: AddressKind = AddressKind.PUBLIC
     """The nearest kind of address that may be dialled, checked again when a name is resolved."""
+    reference: str = ""
+    """A name of this post for its result."""
 
 
 class WebReply(Struct, frozen=True):

@@ -27,7 +27,7 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, relayed_posts, seclusion, short_links
+from zerochat.group.external import connections, mediators, outbox, relayed_posts, seclusion, short_links
 from zerochat.group.files import download, upload
 from zerochat.group.inputs import (
     BatchEnded,
@@ -50,6 +50,7 @@ from zerochat.group.inputs import (
     StepContext,
     TimerFired,
     TlogQueried,
+    WebPostDelivered,
     WebPostFailed,
     WebReceived,
     WebSocketDown,
@@ -207,8 +208,11 @@ def _apply(tx: Transaction, input_: Input) -> None:
             download.handle_files_found(tx, there)
         case WebReceived(envelope, handle):
             dispatch.receive_web(tx, envelope, handle)
-        case WebPostFailed(uri):
+        case WebPostFailed(uri, reference):
             mail_failures.post_failed(tx, uri)
+            outbox.post_failed(tx, reference, rejected=input_.rejected, retry_after_s=input_.retry_after_s)
+        case WebPostDelivered(reference):
+            outbox.post_delivered(tx, reference)
         case WebSocketUp(uri) | WebSocketDown(uri):
             _update_websocket(tx, uri, up=isinstance(input_, WebSocketUp))
         case _:
@@ -264,6 +268,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
     mediator_proof.reset(tx)
     for name, one in list(tx.agent.connections.items()):
         connections.set_expiry(tx, name)
+        outbox.resume(tx, name)
         if one.mediation is not None:
             with tx.attempt():
                 mediators.begin_mediation(tx, name)
@@ -389,6 +394,8 @@ def _run_timer(tx: Transaction, key: str) -> None:
             anti_entropy.send_cover_traffic(tx)
         case TimerKind.MEDIATOR:
             mediators.poll_mediator(tx, name)
+        case TimerKind.EXTERNAL_OUTBOX:
+            outbox.handle_timer(tx, name)
         case TimerKind.CONNECTION_INVITATION:
             connections.expire_invitation(tx, name)
         case TimerKind.JOINER_LINK:

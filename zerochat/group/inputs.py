@@ -557,6 +557,18 @@ class WebPostFailed(Struct, frozen=True):
     """A post to this URI failed."""
 
     uri: str
+    reference: str = ""
+    """That of the post."""
+    rejected: bool = False
+    """Whether the endpoint does not accept this envelope, at any time."""
+    retry_after_s: int = 0
+    """How long the endpoint asks to wait; 0: it does not say."""
+
+
+class WebPostDelivered(Struct, frozen=True):
+    """The endpoint has accepted the post with this reference."""
+
+    reference: str
 
 
 class WebSocketUp(Struct, frozen=True):
@@ -589,6 +601,7 @@ IoInput: TypeAlias = (
     | TlogQueried
     | WebReceived
     | WebPostFailed
+    | WebPostDelivered
     | WebSocketUp
     | WebSocketDown
 )

@@ -203,6 +203,14 @@ class BasicMessageReceived(Struct, frozen=True):
     text: str
 
 
+class MessageSettled(Struct, frozen=True):
+    """A basic message of ours was accepted by the peer's endpoint, or is given up."""
+
+    connection: str
+    id: str
+    delivered: bool
+
+
 class ProblemReported(Struct, frozen=True):
     """A peer reports a problem on its side."""
 
@@ -387,6 +395,7 @@ Notification: TypeAlias = (
     | FeaturesDisclosed
     | ConnectionChanged
     | BasicMessageReceived
+    | MessageSettled
     | ProblemReported
     | Gap
     | GapsFilled

@@ -41,6 +41,8 @@ class TimerKind(StrEnum):
     """`files/download.py`: start downloads that are due."""
     DOWNLOAD_BUSY = "download-busy"
     """`files/download.py`: ask a busy holder again."""
+    EXTERNAL_OUTBOX = "external-outbox"
+    """`external/outbox.py`: send the next message to a connection, or again."""
     FILES_AVAILABLE = "files-available"
     """`files/download.py`: repeat the announcement of a file."""
     GAPS = "gaps"

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 Channel = Literal["direct", "mediator", "web"]
 ConnectionState = Literal["offered", "requested", "established", "ended"]
+ConnectionMessageStatus = Literal["waiting", "delivered", "failed"]
 Mediation = Literal["requested", "granted", "denied"]
 
 
@@ -16,6 +17,8 @@ class ConnectionMessage(Struct, frozen=True):
     at: str
     mine: bool
     text: str
+    status: ConnectionMessageStatus | None = None
+    """Of an own message: whether the peer's endpoint has accepted it, or it was given up."""
 
 
 class ConnectionInfo(Struct, frozen=True, kw_only=True):
@@ -107,6 +110,15 @@ class ConnectionMessageNotification(Struct, frozen=True):
     connection: str
     label: str
     text: str
+
+
+class MessageSettledNotification(Struct, frozen=True):
+    """The endpoint of a connection has accepted a message (`delivered`), or it was given up (`failed`)."""
+
+    connection: str
+    label: str
+    id: str
+    status: ConnectionMessageStatus
 
 
 class ProblemNotification(Struct, frozen=True):

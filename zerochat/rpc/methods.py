@@ -158,6 +158,7 @@ NOTIFICATIONS: dict[str, type[Struct]] = {
     "features": connections.FeaturesNotification,
     "connection_changed": connections.ConnectionNotification,
     "connection_message": connections.ConnectionMessageNotification,
+    "connection_message_settled": connections.MessageSettledNotification,
     "problem_report": connections.ProblemNotification,
     "did_rotated": members.RotatedNotification,
     "gap": completeness.GapNotification,

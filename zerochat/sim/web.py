@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import relayed_post
 from zerochat.group.effects import CloseWebSocket, OpenWebSocket, WebPost, WebReply
-from zerochat.group.inputs import Input, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
+from zerochat.group.inputs import Input, WebPostDelivered, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
 from zerochat.sim.mediator import Session, SimulatedMediator
 
 REDIAL_MS = 3_000
@@ -69,7 +69,7 @@ class SimulatedWeb:
                 if socket is not None:
                     self._up(socket, envelope)
                 else:
-                    self._post(node, uri, envelope, return_route)
+                    self._post(node, uri, envelope, return_route, effect.reference)
             case WebReply(handle, envelope, _):
                 if handle in self._handles:
                     self._up(self._handles[handle], envelope)
@@ -158,7 +158,7 @@ class SimulatedWeb:
 
     # --- POST -------------------------------------------------------------------------------------------------------
 
-    def _post(self, node: str, uri: str, envelope: bytes, return_route: bool) -> None:
+    def _post(self, node: str, uri: str, envelope: bytes, return_route: bool, reference: str) -> None:
         fails = self._world.rng.random() < self._loss
         too_late = fails and self._world.rng.random() < 0.5  # processed, but the answer is lost
 
@@ -170,7 +170,9 @@ class SimulatedWeb:
                 for answer in answers if return_route else ():
                     self._world.after(self._delay_ms(), lambda answer=answer: self._respond(node, answer))  # type: ignore[misc]
             if fails or not is_there:
-                self._world.after(1, lambda: self._world.process(node, WebPostFailed(uri)))
+                self._world.after(1, lambda: self._world.process(node, WebPostFailed(uri, reference)))
+            elif reference:
+                self._world.after(1, lambda: self._world.process(node, WebPostDelivered(reference)))
 
         self._world.after(self._delay_ms(), arrive)
 

@@ -9,17 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, assert_never
+
+from msgspec.structs import replace
 
 from zerochat.agent.settings.reader import Settings
 from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.group.effects import CloseWebSocket, OpenWebSocket, WebPost, WebReply
-from zerochat.group.inputs import Input, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
+from zerochat.group.inputs import Input, WebPostDelivered, WebPostFailed, WebReceived, WebSocketDown, WebSocketUp
 from zerochat.limits import MEMBERS_MAX
 
 if TYPE_CHECKING:
-    from zerochat.agent.network.web import Web
+    from zerochat.agent.network.web import Failed, Web
 
 SHORT_LINK_USES = MEMBERS_MAX
 
@@ -36,7 +38,7 @@ class WebAdapter:
         self.counts: Counter[str] = Counter()
         self._settings, self._wake = settings, wake
         self._web: Web | None = None
-        self._tickets: dict[int, str] = {}
+        self._tickets: dict[int, WebPost] = {}
         self._ticket = 0
         self.uris: tuple[str, ...] = ()
 
@@ -115,7 +117,7 @@ class WebAdapter:
     def _post(self, post: WebPost) -> None:
         web = self._ready()
         self._ticket += 1
-        self._tickets[self._ticket] = post.uri
+        self._tickets[self._ticket] = replace(post, envelope=b"")
         answered = post.return_route or not self.uris
         if web is None or not web.send(
             post.uri, post.envelope, post.media_type, self._ticket, return_route=answered, nearest=post.nearest
@@ -127,7 +129,7 @@ class WebAdapter:
         """The inputs since the last call."""
         if self._web is None:
             return []
-        from zerochat.agent.network.web import Arrived, Closed, Failed, Opened
+        from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened
 
         inputs: list[Input] = []
         for event in self._web.take():
@@ -135,7 +137,11 @@ class WebAdapter:
                 case Arrived(handle, envelope):
                     inputs.append(WebReceived(envelope, handle or None))
                 case Failed(ticket):
-                    inputs.append(WebPostFailed(self._tickets.pop(ticket, "")))
+                    inputs.append(self._failure(self._tickets.pop(ticket, None), event))
+                case Delivered(ticket):
+                    post = self._tickets.pop(ticket, None)
+                    if post is not None and post.reference:
+                        inputs.append(WebPostDelivered(post.reference))
                 case Opened(uri=str(uri)):
                     inputs.append(WebSocketUp(uri))
                 case Closed(uri=str(uri)):
@@ -143,8 +149,16 @@ class WebAdapter:
                 case Opened() | Closed():
                     pass  # an inbound session: its envelopes come as Arrived
                 case _:
-                    self._tickets.pop(event.ticket, None)
+                    assert_never(event)
         return inputs
+
+    def _failure(self, post: WebPost | None, event: "Failed") -> WebPostFailed:
+        from zerochat.agent.network.web.events import OF_ONE_ENVELOPE, http_status
+
+        if post is None:
+            return WebPostFailed("")
+        rejected = http_status(event.why) in OF_ONE_ENVELOPE
+        return WebPostFailed(post.uri, post.reference, rejected, event.retry_after_s)
 
     def acknowledge(self, inputs: Iterable[Input], *, kept: bool) -> None:
         """Confirm the envelopes of these inputs to their senders (`kept`: they are on disk), or refuse them."""

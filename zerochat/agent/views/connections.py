@@ -15,7 +15,9 @@ from zerochat.rpc.common import timestamp
 def connection_messages(agent: Agent, connection: str) -> list[rpc.ConnectionMessage]:
     """The last messages to and from a connection, oldest first."""
     kept = agent.connections[connection].messages
-    return [rpc.ConnectionMessage(each.id, timestamp(each.at), each.mine, each.text) for each in kept]
+    return [
+        rpc.ConnectionMessage(each.id, timestamp(each.at), each.mine, each.text, each.status or None) for each in kept
+    ]
 
 
 _STATES: Mapping[ConnectionState, rpc.ConnectionState] = {

@@ -260,6 +260,7 @@ def _peer_change(
     | notifications.FeaturesDisclosed
     | notifications.ConnectionChanged
     | notifications.BasicMessageReceived
+    | notifications.MessageSettled
     | notifications.ProblemReported,
     agent: Agent,
 ) -> tuple[str, str, Struct]:
@@ -295,5 +296,11 @@ def _peer_change(
                 "",
                 rpc.ConnectionMessageNotification(connection, one.label if one else "", text),
             )
+        case notifications.MessageSettled(connection, identifier, delivered):
+            one = agent.connections.get(connection)
+            label = one.label if one else ""
+            status: rpc.ConnectionMessageStatus = "delivered" if delivered else "failed"
+            settled = rpc.MessageSettledNotification(connection, label, identifier, status)
+            return "connection_message_settled", "", settled
         case notifications.ProblemReported(peer, code, comment):
             return "problem_report", "", rpc.ProblemNotification(peer, code, comment)

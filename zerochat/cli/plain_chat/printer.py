@@ -25,6 +25,7 @@ from zerochat.rpc import (
     GroupInfo,
     InvitationNotification,
     JoinRequestNotification,
+    MessageSettledNotification,
     PrivateInvitationNotification,
     RefutedNotification,
     RemovedNotification,
@@ -91,6 +92,8 @@ class Printer:
                 narrate(removed_from(self.group_name(group) if group in self.groups else "a group", by))
             case ConnectionMessageNotification(label=label, text=text):
                 narrate(f"Message from {name_of(label)}: {printable(text)}")
+            case MessageSettledNotification(label=label, status="failed"):
+                narrate(f"A message to {name_of(label)} could not be delivered.")
             case TlogTermsNotification() | TlogStalledNotification() | TlogSplitNotification() as tlog_news:
                 if not (isinstance(tlog_news, TlogTermsNotification) and tlog_news.operator):  # printed as an event
                     narrate(self._prefix(tlog_news.group) + tlog.notification_sentence(tlog_news, name_of, near_time))

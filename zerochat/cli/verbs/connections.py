@@ -24,12 +24,12 @@ from zerochat.cli.prompts import NotConfirmed, confirmed
 from zerochat.cli.value_types import lifetime
 from zerochat.cli.verbs.send import text_to_send
 from zerochat.errors import LocalError
+from zerochat.presentation.external import author_text
 from zerochat.rpc import (
     ConnectionInfo,
     ConnectionMessage,
+    ConnectionMessageStatus,
     ConnectionOffer,
-    PendingReply,
-    PongNotification,
     ProblemNotification,
     SentConnectionMessage,
 )
@@ -59,7 +59,8 @@ zerochat connections --format jsonl | jq -r .did
         "message",
         "send a text message to a connection",
         "Send a text to a connection (Basic Message): the argument, or standard input. Prints the message's id.\n"
-        "There is no delivery report. To send to a group, use send.",
+        "If the peer's agent does not accept it within seconds, it is queued, sent again with growing pauses for five\n"
+        "days, and the exit code is 3. `messages` shows what became of it. To send to a group, use send.",
         """
 zerochat message archive "Keep the second one."
 git log -1 --oneline | zerochat message archive -
@@ -132,7 +133,7 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
 POLL_S = 0.5
 """Poll interval while no notification arrives."""
 DELIVERY_S_MAX = 5.0
-"""How long a temporary agent stays to deliver a message."""
+"""How long a message may take before it counts as queued."""
 
 
 class ExpiresWithoutInvite(LocalError):
@@ -228,8 +229,13 @@ def message(options: Options, out: Output) -> ExitCode:
         client.subscribe()
         sent: SentConnectionMessage = client.call("send_connection_message", peer=options.peer, text=text)
         out.report(sent, [sent.id])
-        if agent.own and not _ping_answered(client, options.peer):
-            narrate(f"{name_of(options.peer)} has not answered; the message may not have arrived.")
+        status = _settled(client, options.peer, sent.id)
+        if status == "failed":
+            narrate(f"{name_of(options.peer)} refused the message; it will not be sent again.")
+            return ExitCode.REFUSED
+        if status == "waiting":
+            when = "while an agent runs: start `zerochat agent`, or the chat" if agent.own else "later"
+            narrate(f"{name_of(options.peer)} cannot be reached; the message is queued and goes out {when}.")
             return ExitCode.UNREACHABLE
     return ExitCode.OK
 
@@ -241,7 +247,7 @@ def messages(options: Options, out: Output) -> ExitCode:
     lines, peer = [], name_of(options.peer) if one is None else connection_name(one)
     for each in found:
         first, *more = printable(each.text).splitlines() or [""]
-        who = "you" if each.mine else peer
+        who = author_text(each, peer)
         lines += [f"{local_time(each.at)}  {who}: {first}", *(f"{'':18}{line}" for line in more)]
     out.data_list(found, lines)
     if not found:
@@ -249,14 +255,16 @@ def messages(options: Options, out: Output) -> ExitCode:
     return ExitCode.OK
 
 
-def _ping_answered(client: "Client", peer: str) -> bool:
-    """Whether a ping sent after the message is answered: a temporary agent must not stop before both are sent."""
-    question: PendingReply = client.call("ping_peer", peer=peer)
+def _settled(client: "Client", peer: str, message: str) -> ConnectionMessageStatus:
+    """The fate of a message: `waiting` if the peer's agent has not accepted it within DELIVERY_S_MAX."""
     deadline = time.monotonic() + DELIVERY_S_MAX
-    while (news := client.next_notification(max(deadline - time.monotonic(), 0.0))) is not None:
-        if isinstance(news.params, PongNotification) and news.params.thread == question.thread:
-            return True
-    return False
+    while True:
+        kept: list[ConnectionMessage] = client.call("list_connection_messages", peer=peer)
+        status = next((each.status for each in kept if each.mine and each.id == message), None) or "delivered"
+        left = deadline - time.monotonic()
+        if status != "waiting" or left <= 0:
+            return status
+        client.next_notification(min(left, POLL_S))
 
 
 def disconnect(options: Options, out: Output) -> ExitCode:

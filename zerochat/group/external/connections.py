@@ -21,7 +21,7 @@ from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused
 from zerochat.group.effects import Notify
-from zerochat.group.external import v1_rotation
+from zerochat.group.external import outbox, v1_rotation
 from zerochat.group.external.changes import notify, put
 from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
 from zerochat.group.links.mediator_proof import AMPLIFICATION
@@ -31,7 +31,7 @@ from zerochat.group.state import Connection
 from zerochat.group.state.external import ConnectionState
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.envelope import open_first, pack_first
+from zerochat.group.wire.envelope import open_first
 from zerochat.names import without_hidden
 
 CONNECTIONS_MAX = 256
@@ -96,7 +96,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     if envelope == "didcomm/v1":
         _send_request(tx, one)
     elif not mediate:
-        send(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id), by_user=True)
+        outbox.submit(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id))
     return name
 
 
@@ -208,9 +208,12 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
         case ConnectionState.OFFERED, _:
             return _receive_first(tx, one, envelope, packer)
     relationship, message = unpack(one.relationship, envelope, packer, layered=True)
+    if one.state is ConnectionState.REQUESTED:
+        one = outbox.clear(one)
     if relationship is not one.relationship or one.state is not ConnectionState.ESTABLISHED:
         state = ConnectionState.ESTABLISHED if relationship.established else ConnectionState.ENDED
         fresh = one.moved_to(state, relationship=relationship)
+        fresh = fresh if relationship.established else outbox.clear(fresh)
         put(tx, fresh)
         if fresh.state != one.state:
             notify(tx, fresh)
@@ -235,7 +238,7 @@ def rotate_own_did(tx: Transaction, name: str) -> None:
         assert relationship.rotation is not None
         relationship = replace(relationship, rotation=replace(relationship.rotation, thread=announcement.id))
         put(tx, replace(one, relationship=relationship))
-        send(tx, name, announcement, by_user=True)
+        outbox.submit(tx, name, announcement)
     else:
         put(tx, replace(one, relationship=relationship))
 
@@ -285,12 +288,8 @@ def _send_request(tx: Transaction, one: Connection) -> None:
     requester, message = didexchange.request(
         mine.did, tx.agent.label, signers, tx.context.random, pthid=one.pthid, invited_by=invited_by
     )
-    packer = tx.packer(one.envelope)
-    if not tx.agent.web_uris:
-        message = replace(message, return_route="all")
-    envelope = pack_first(mine, asked, message, packer, tx.context, named=False)
     put(tx, replace(one, relationship=replace(one.relationship, theirs=""), exchange=requester))
-    post(tx, one, packer, envelope)
+    outbox.submit(tx, one.id, message)
 
 
 def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer: Packer) -> None:
@@ -301,7 +300,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     if problem.is_problem(opened.message):
         refused = didexchange.receive_problem(one.exchange, opened.message)
         why = refused.problem.text or refused.problem.code if refused.problem else ""
-        put(tx, one.moved_to(ConnectionState.ENDED, exchange=None))
+        put(tx, outbox.clear(one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(one.id, f"{one.label} refused the connection: {why}")))
         return
     done, complete = didexchange.receive_response(
@@ -309,9 +308,9 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     )
     assert done.peer is not None
     relationship = replace(one.relationship, theirs=done.peer.did, acknowledged=True)
-    fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None)
+    fresh = outbox.clear(one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None))
     put(tx, fresh)
-    send(tx, one.id, complete, by_user=True)
+    outbox.submit(tx, one.id, complete)
     notify(tx, fresh)
 
 
@@ -333,7 +332,10 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     label = _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     put(tx, fresh)
-    send(tx, one.id, response, handle if opened.message.return_route == "all" else None, by_user=True)
+    if handle is not None and opened.message.return_route == "all":
+        send(tx, one.id, response, handle)
+    elif reachable(tx, one.id):
+        outbox.submit(tx, one.id, response)
     notify(tx, fresh)
 
 

@@ -15,7 +15,7 @@ from zerochat.didcomm.protocols import problem, relayed_post
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import AllowClient, Dial, Measure, Notify, WebPost
-from zerochat.group.external import mediators, sending
+from zerochat.group.external import mediators, outbox, sending
 from zerochat.group.links import mail_failures
 from zerochat.group.links.mediator_mail import announced_routes
 from zerochat.group.notifications import ConnectionChanged
@@ -77,6 +77,7 @@ def _relay(tx: Transaction, post: WebPost) -> None:
     relay = relay_of(tx.agent)
     if relay is None or len(tx.agent.relayed_posts) >= PENDING_MAX:
         tx.emit(Measure("dropped", "NoRelay" if relay is None else "RelayFull"))
+        outbox.post_failed(tx, post.reference)
         return
     try:
         wanted = relayed_post.PostRequest(post.uri, post.envelope, post.media_type, post.nearest)
@@ -85,7 +86,7 @@ def _relay(tx: Transaction, post: WebPost) -> None:
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return
-    pending = RelayedPost(post.uri, relay.id, tx.now)
+    pending = RelayedPost(post.uri, relay.id, tx.now, post.reference)
     tx.update_agent(relayed_posts={**tx.agent.relayed_posts, message.id: pending})
     tx.set_timer(TimerKind.RELAYED_POSTS, "", RESULT_MS, if_unset=True)
 
@@ -114,11 +115,15 @@ def receive(tx: Transaction, name: str, message: Message, take: Callable[[bytes]
     result = relayed_post.read_posted(message)
     if result.why == relayed_post.BUSY:
         tx.emit(Measure("dropped", "RelayBusy"))
+        outbox.post_failed(tx, pending.reference)
     elif result.why:
         mail_failures.post_failed(tx, pending.uri)
-    elif result.answer:
-        with tx.attempt():
-            take(result.answer)
+        outbox.post_failed(tx, pending.reference)
+    else:
+        if result.answer:
+            with tx.attempt():
+                take(result.answer)
+        outbox.post_delivered(tx, pending.reference)
     return True
 
 

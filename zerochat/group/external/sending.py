@@ -19,7 +19,9 @@ from zerochat.group.external.changes import put
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import Relationship, pack
 from zerochat.group.state import Connection
+from zerochat.group.state.external import ConnectionState
 from zerochat.group.transaction import Transaction
+from zerochat.group.wire.envelope import pack_first
 
 RELAYED_SCHEMES = ("http://", "https://")
 """What a mediator of ours can post to (`relayed_posts.py`)."""
@@ -27,22 +29,29 @@ ANSWERS_MAX = 16 * 1024
 """The bytes of answers that a peer can save up."""
 
 
-def send(tx: Transaction, name: str, message: Message, handle: int | None = None, *, by_user: bool = False) -> None:
+def send(
+    tx: Transaction,
+    name: str,
+    message: Message,
+    handle: int | None = None,
+    *,
+    by_user: bool = False,
+    reference: str = "",
+) -> None:
     """Send a message to a connection; with a handle, as the response on the connection of its last message. What our
-    user sends goes to any host that the peer has named."""
+    user sends goes to any host that the peer has named. `reference`: for the result of the post. Raises RemoteError."""
     one = tx.agent.connections[name]
     packer = tx.packer(one.envelope)
     if not tx.agent.web_uris:
         message = replace(message, return_route="all")
-    named = one.envelope != "didcomm/v1"
-    post(
-        tx,
-        one,
-        packer,
-        pack(_as_sender(one), message, packer, tx.context.random, named=named),
-        handle,
-        by_user=by_user,
-    )
+    named, us = one.envelope != "didcomm/v1", one.relationship
+    if us.theirs:
+        envelope = pack(_as_sender(one), message, packer, tx.context.random, named=named)
+    elif one.state is ConnectionState.ENDED:
+        raise Refused(why="a connection that has ended")
+    else:
+        envelope = pack_first(us.mine, us.invited_by, message, packer, tx.context, named=named)
+    post(tx, one, packer, envelope, handle, by_user=by_user, reference=reference)
 
 
 def _as_sender(one: Connection) -> Relationship:
@@ -60,12 +69,13 @@ def post(
     handle: int | None = None,
     *,
     by_user: bool = False,
+    reference: str = "",
 ) -> None:
     """Send an envelope to a connection, as `send` does with a message."""
     if handle is not None:
         tx.emit(WebReply(handle, envelope, packer.media_type))
         return
-    route = route_of(tx, one)
+    route = route_of(tx, one, any_state=by_user)
     if route is None:
         raise Refused(why="a connection without a route")
     try:
@@ -77,7 +87,7 @@ def post(
     if not (by_user or _is_accepted(one, route.uri) or _spend_credit(tx, one.id, len(envelope))):
         tx.emit(Measure("dropped", "NoCredit"))
         return
-    tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri)))
+    tx.emit(WebPost(route.uri, envelope, packer.media_type, nearest=_nearest(tx, one, route.uri), reference=reference))
 
 
 def _is_accepted(one: Connection, uri: str) -> bool:
@@ -104,15 +114,26 @@ def wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes)
 def reachable(tx: Transaction, name: str) -> bool:
     """Whether an unsolicited message can be sent to a connection."""
     one = tx.agent.connections[name]
-    return one.relationship.established and route_of(tx, one) is not None
+    return one.relationship.established and route_of(tx, one, any_state=True) is not None
 
 
-def route_of(tx: Transaction, one: Connection) -> Route | None:
-    """The open WebSocket, else a route in the peer's DID document."""
-    candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
-    candidates = [route for route in candidates if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
+def endpoints(tx: Transaction, name: str) -> int:
+    """The number of the peer's endpoints, at least 1."""
+    return max(1, len(_candidates(tx, tx.agent.connections[name])))
+
+
+def route_of(tx: Transaction, one: Connection, *, any_state: bool = False) -> Route | None:
+    """The open WebSocket, else a route in the peer's DID document that works; `any_state`: else one that has failed."""
+    candidates = _candidates(tx, one)
     held = next((route for route in candidates if route.uri in tx.agent.websockets_up), None)
-    return held or next((route for route in candidates if mediator_mail.is_working(tx, route.uri)), one.route)
+    working = (route for route in candidates if mediator_mail.is_working(tx, route.uri))
+    return held or next(working, one.route) or (candidates[0] if any_state and candidates else None)
+
+
+def _candidates(tx: Transaction, one: Connection) -> list[Route]:
+    """The usable routes in the peer's DID document."""
+    found = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
+    return [route for route in found if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
 
 
 def _counts(tx: Transaction, one: Connection, uri: str) -> bool:

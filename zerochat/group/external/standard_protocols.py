@@ -18,7 +18,7 @@ from zerochat.didcomm.uri import parse_type
 from zerochat.errors import LocalError, PostTooLong
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import RECORD_BYTES_MAX
-from zerochat.group.external import mediators, sending
+from zerochat.group.external import mediators, outbox, sending
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import Relationship, own_keys, pack
 from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported, Transport
@@ -76,8 +76,8 @@ def send_message(tx: Transaction, name: str, text: str) -> str:
     if not _reachable(tx, peer):
         raise NotConnected(peer=label_of(tx, peer))
     message = basic.basic(text, tx.now // 1000, tx.context.random, _profile(tx, peer))
-    _send(tx, peer, message, by_user=True)
-    _store_message(tx, name, BasicMessage(message.id, tx.now, mine=True, text=text))
+    _store_message(tx, name, BasicMessage(message.id, tx.now, mine=True, text=text, status="waiting"))
+    outbox.submit(tx, name, message)
     return message.id
 
 

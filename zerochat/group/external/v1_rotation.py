@@ -11,6 +11,7 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import rotate
 from zerochat.errors import RemoteError
 from zerochat.group.effects import Notify
+from zerochat.group.external import outbox
 from zerochat.group.external.changes import notify, put
 from zerochat.group.external.sending import reachable, send
 from zerochat.group.notifications import ConnectionChanged
@@ -26,7 +27,7 @@ def receive_rotation(tx: Transaction, name: str, message: Message, handle: int |
     if rotate.is_rotate(message):
         _observe_rotation(tx, name, message, handle if message.return_route in ("all", "thread") else None)
     elif rotate.is_hangup(message):
-        fresh = one.moved_to(ConnectionState.ENDED, relationship=replace(one.relationship, theirs=""))
+        fresh = outbox.clear(one.moved_to(ConnectionState.ENDED, relationship=replace(one.relationship, theirs="")))
         put(tx, fresh)
         notify(tx, fresh)
     elif rotate.is_ack(message):

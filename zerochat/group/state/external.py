@@ -27,6 +27,25 @@ class BasicMessage(Redacted, frozen=True):
     """When it was sent or received, UTC ms."""
     mine: bool
     text: str
+    status: Literal["", "waiting", "delivered", "failed"] = ""
+    """Of our own: whether the peer's endpoint has accepted it."""
+
+
+class OutgoingMessage(Redacted, frozen=True):
+    """A message that its recipient's endpoint has not accepted yet (`external/outbox.py`)."""
+
+    REDACTED = ("plain",)
+
+    id: str
+    plain: bytes
+    since: int
+    """When it was submitted, UTC ms."""
+    due: int
+    """The time of the next try, or when the result of this one is overdue, UTC ms."""
+    tries: int = 0
+    """Failed ones."""
+    posted: bool = False
+    """Whether a result is awaited."""
 
 
 class ConnectionState(StrEnum):
@@ -74,6 +93,8 @@ class Connection(Struct, frozen=True):
     """The limit of problem reports, which prevents loops of errors."""
     messages: tuple[BasicMessage, ...] = ()
     """The last basic messages in both directions, oldest first."""
+    outbox: tuple[OutgoingMessage, ...] = ()
+    """What waits to be sent, oldest first."""
     credit: int = 0
     """The bytes of answers that may go to hosts that the peer has named itself."""
 
@@ -165,6 +186,8 @@ class RelayedPost(Struct, frozen=True):
     """The mediator."""
     at: int
     """When it was requested, UTC ms."""
+    reference: str = ""
+    """That of the `WebPost`."""
 
 
 class AwaitedReceipt(Struct, frozen=True):

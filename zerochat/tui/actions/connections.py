@@ -1,5 +1,6 @@
 """External connections: listing them, sending messages, showing received messages in a dialog."""
 
+from zerochat.presentation.external import author_text
 from zerochat.rpc import (
     ConnectionInfo,
     ConnectionMessage,
@@ -76,7 +77,9 @@ def message(chat: ChatView, argument: str) -> None:
             "send_connection_message", SendConnectionMessageParams(entry.id, text), SentConnectionMessage
         )
         chat.report(
-            Printable(f"Message sent to {label_of(entry)}. /messages {label_of(entry)} shows the conversation.")
+            Printable(
+                f"Message to {label_of(entry)} is on its way; /messages {label_of(entry)} shows what became of it."
+            )
         )
 
     async def attempt() -> None:
@@ -102,7 +105,7 @@ def messages(chat: ChatView, argument: str) -> None:
         )
         who = label_of(entry) if entry else name_of(wanted)
         lines = [
-            Content(printable(f"{clock_text(each.at)}  {'you' if each.mine else who}: {each.text}"))
+            Content(printable(f"{clock_text(each.at)}  {author_text(each, who)}: {each.text}"))
             for each in kept[-MESSAGES_SHOWN:]
         ]
         body = Content("\n").join(lines) if lines else Content("No messages yet.")

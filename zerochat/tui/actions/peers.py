@@ -8,6 +8,7 @@ from zerochat.rpc import (
     ConnectionMessageNotification,
     ConnectionNotification,
     FeaturesNotification,
+    MessageSettledNotification,
     NoParams,
     PeerParams,
     PendingReply,
@@ -48,6 +49,10 @@ def on_notification(chat: ChatView, notification: PeerRelatedNotification) -> No
         case ConnectionMessageNotification(label=label, text=text):
             shown = printable(text, lines_max=TOAST_LINES_MAX, chars_max=TOAST_CHARS_MAX)
             _toast(chat, Printable(f"{name_of(label)}: {shown}\n/messages {name_of(label)} shows it again."))
+        case MessageSettledNotification(label=label, status=status):
+            if status == "failed":
+                text = f"A message to {name_of(label)} could not be delivered. /messages {name_of(label)} shows it."
+                chat.report(Printable(text), trouble=True)
         case ConnectionNotification(text=text):
             chat.report(printable_line(text))
         case ProblemNotification(peer=peer, code=code, comment=comment):

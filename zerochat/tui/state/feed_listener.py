@@ -20,6 +20,7 @@ from zerochat.rpc import (
     JoinRequestNotification,
     JoinStatus,
     MemberConnectionsNotification,
+    MessageSettledNotification,
     PongNotification,
     PrivateInvitationNotification,
     ProblemNotification,
@@ -69,6 +70,7 @@ PeerRelatedNotification: TypeAlias = (
     | RotatedNotification
     | ConnectionNotification
     | ConnectionMessageNotification
+    | MessageSettledNotification
     | ProblemNotification
 )
 """Notifications caused by single peers."""

@@ -66,6 +66,12 @@ class Failed(Struct, frozen=True):
 
     ticket: int
     why: str
+    retry_after_s: int = 0
+    """How long the server asks to wait; 0: it does not say."""
+
+
+OF_ONE_ENVELOPE = frozenset({400, 413, 415, 422})
+"""Statuses of a server that rejects one envelope. With any other the rest of its queue would fail, too."""
 
 
 def http_status(why: str) -> int:
@@ -113,6 +119,7 @@ class SendFinished(Struct, frozen=True):
 
     serial: int
     why: str | None
+    retry_after_s: int = 0
 
 
 class Flushed(Struct, frozen=True):

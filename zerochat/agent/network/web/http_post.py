@@ -12,14 +12,25 @@ import aiohttp
 from yarl import URL
 
 from zerochat.agent.network.web.event_queue import EventQueue
-from zerochat.agent.network.web.events import REPLY_TYPES, SIGNED, Arrived, OutboundEnvelope, SendFinished
+from zerochat.agent.network.web.events import (
+    OF_ONE_ENVELOPE,
+    REPLY_TYPES,
+    SIGNED,
+    Arrived,
+    OutboundEnvelope,
+    SendFinished,
+)
 from zerochat.agent.network.web.http_client import CLIENT_FAILURES, HttpClients, callable_url, reason
 from zerochat.agent.network.web.limits import IGNORED_BODY_BYTES_MAX, REPLY_BYTES_MAX
 from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
-OF_ONE_ENVELOPE = frozenset({400, 413, 415, 422})
-"""Statuses of a server that rejects one envelope. With any other the rest of its queue would fail, too."""
+RETRY_AFTER_DIGITS_MAX = 9
+
+
+def retry_after(text: str) -> int:
+    """The seconds of a Retry-After header; 0 for a date, or anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= RETRY_AFTER_DIGITS_MAX else 0
 
 
 class HttpPoster:
@@ -51,20 +62,22 @@ class HttpPoster:
         queue = self._queues[to]
         url = callable_url(to[0], ("http", "https"))
         why: str | None = "stopped"
+        pause_s = 0
         try:
             while queue:
                 why = "stopped"
-                why, hopeless = ("uri", True) if url is None else await self._send(url, queue[0])
-                self._events.put(SendFinished(queue.popleft().serial, why))
+                why, hopeless, pause_s = ("uri", True, 0) if url is None else await self._send(url, queue[0])
+                self._events.put(SendFinished(queue.popleft().serial, why, pause_s))
                 if hopeless:
                     break
         finally:
             del self._queues[to]
             for outbound in queue:
-                self._events.put(SendFinished(outbound.serial, why or "stopped"))
+                self._events.put(SendFinished(outbound.serial, why or "stopped", pause_s))
 
-    async def _send(self, url: URL, outbound: OutboundEnvelope) -> tuple[str | None, bool]:
-        """The reason of the failure, or None; and whether the rest of the queue would fail, too."""
+    async def _send(self, url: URL, outbound: OutboundEnvelope) -> tuple[str | None, bool, int]:
+        """The reason of the failure, or None; whether the rest of the queue would fail, too; and the seconds that the
+        server asks to wait, or 0."""
         fresh = False
         while True:
             try:
@@ -74,16 +87,17 @@ class HttpPoster:
                 ) as response:
                     if 200 <= response.status < 300:
                         await self._read(response, outbound)
-                        return None, False
-                    return f"status {response.status}", response.status not in OF_ONE_ENVELOPE
+                        return None, False, 0
+                    pause_s = retry_after(response.headers.get("Retry-After", ""))
+                    return f"status {response.status}", response.status not in OF_ONE_ENVELOPE, pause_s
             except aiohttp.ServerDisconnectedError as error:
                 # The server has closed an idle connection just as we reused it: retry once on a new one.
                 if fresh:
-                    return reason(error), True
+                    return reason(error), True, 0
                 fresh = True
                 continue
             except CLIENT_FAILURES as error:
-                return reason(error), True
+                return reason(error), True, 0
 
     async def _read(self, response: aiohttp.ClientResponse, outbound: OutboundEnvelope) -> None:
         """Read an envelope from the response if one was requested. The POST itself was delivered."""

@@ -343,8 +343,8 @@ class Web:
     def _note(self, note: ThreadEvent) -> WebEvent | None:
         """Count a thread event; the event for the owner, if any."""
         match note:
-            case SendFinished(serial, why):
-                return self._settled(serial, why)
+            case SendFinished(serial, why, retry_after_s):
+                return self._settled(serial, why, retry_after_s)
             case Flushed(handle, size):
                 account = self._channels.get(handle)
                 if account is not None:
@@ -365,7 +365,7 @@ class Web:
                 self._channels.pop(handle, None)
         return note
 
-    def _settled(self, serial: int, why: str | None) -> WebEvent | None:
+    def _settled(self, serial: int, why: str | None, retry_after_s: int) -> WebEvent | None:
         entry = self._sent.pop(serial, None)
         if entry is None:
             return None
@@ -376,4 +376,4 @@ class Web:
             self._total -= size
             if not account.messages:
                 self._uris.pop(uri, None)
-        return Delivered(ticket) if why is None else Failed(ticket, why)
+        return Delivered(ticket) if why is None else Failed(ticket, why, retry_after_s)

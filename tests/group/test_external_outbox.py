@@ -1,0 +1,191 @@
+"""The durable outbox of external connections: retries, order, other endpoints, and an end that is told."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.external_pair import ALICE, BOB, Two, invitation
+from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.errors import Overloaded
+from zerochat.group.effects import WebPost
+from zerochat.group.engine import step
+from zerochat.group.external import outbox
+from zerochat.group.inputs import (
+    AcceptConnection,
+    CommandInput,
+    EndConnection,
+    OfferConnection,
+    SendBasicMessage,
+    Started,
+    StepContext,
+    TimerFired,
+    WebPostDelivered,
+    WebPostFailed,
+)
+from zerochat.group.notifications import BasicMessageReceived, ConnectionChanged, MessageSettled
+from zerochat.group.timer_kinds import TimerKind
+
+ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+
+
+class Outage(Two):
+    """Bob sends; Alice is down for some time."""
+
+    def __init__(self, envelope="didcomm/v2", **web):
+        super().__init__(**web)
+        self.connect(envelope)
+
+    def say(self, text):
+        return self.ask("bob", SendBasicMessage(self.one("bob").id, text)).thread
+
+    def due(self):
+        return self.one("bob").outbox[0].due
+
+    def wait(self, until=None):
+        self.now = self.due() if until is None else until
+        self.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {self.one('bob').id}"))
+
+    def statuses(self):
+        return [each.status for each in self.one("bob").messages if each.mine]
+
+    def unanswered(self, text):
+        """Send a message whose post has no result yet; the effects."""
+        command = CommandInput(1, SendBasicMessage(self.one("bob").id, text))
+        self.agents["bob"], effects = step(self.agents["bob"], command, StepContext(self.now, self.rng.randbytes))
+        return effects
+
+    def texts(self):
+        return [each.text for each in self.news("alice", BasicMessageReceived)]
+
+
+@ENVELOPES
+def test_messages_arrive_once_and_in_order_after_an_outage(envelope):
+    two = Outage(envelope)
+    two.down = {ALICE}
+    ids = [two.say(f"{number}") for number in range(3)]
+    assert two.statuses() == ["waiting"] * 3 and two.texts() == []
+    for _ in range(4):
+        two.wait()
+    assert two.statuses() == ["waiting"] * 3
+    two.down = set()
+    two.wait()
+    assert two.texts() == ["0", "1", "2"] and two.statuses() == ["delivered"] * 3
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, each, True) for each in ids]
+    assert not two.one("bob").outbox
+
+
+def test_pauses_grow_and_honour_retry_after():
+    two = Outage()
+    two.down = {ALICE}
+    two.say("x")
+    pauses = []
+    for _ in range(14):
+        before = two.now
+        two.wait()
+        pauses.append(two.now - before)
+    assert pauses == [outbox.RETRY.delay_ms(tries) for tries in range(14)] and pauses[-1] == outbox.RETRY.ceiling_ms
+
+
+@pytest.mark.parametrize(("asked_s", "pause"), [(600, 600_000), (999_999_999, outbox.RETRY.ceiling_ms)])
+def test_a_pause_that_the_endpoint_asks_for_is_honoured(asked_s, pause):
+    two = Outage()
+    (reference,) = [effect.reference for effect in two.unanswered("y") if isinstance(effect, WebPost)]
+    two.process("bob", WebPostFailed(ALICE, reference, retry_after_s=asked_s))
+    assert two.due() - two.now == pause
+
+
+def test_what_cannot_be_delivered_is_told():
+    two = Outage()
+    two.down = {ALICE}
+    first = two.say("x")
+    two.wait(two.now + outbox.GIVE_UP_MS)
+    assert two.statuses() == ["failed"] and not two.one("bob").outbox
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, False)]
+
+
+def test_a_rejected_message_is_told_and_the_next_one_sent():
+    two = Outage()
+    two.down = {ALICE}
+    two.say("too large"), two.say("fine")
+    two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    two.down = set()
+    head = replace(two.one("bob").outbox[0], posted=True)
+    one = replace(two.one("bob"), outbox=(head, *two.one("bob").outbox[1:]))
+    two.agents["bob"] = replace(two.agents["bob"], connections={one.id: one})
+    two.process("bob", WebPostFailed(ALICE, f"{one.id} {head.id} {head.tries}", rejected=True))
+    assert two.statuses() == ["failed", "delivered"] and two.texts() == ["fine"]
+
+
+@ENVELOPES
+def test_connecting_survives_an_outage(envelope):
+    two = Two()
+    offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
+    two.down = {ALICE}
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    assert two.one("bob").state == "requested"
+    two.down = {BOB} if envelope == "didcomm/v1" else set()
+    two.now = two.one("bob").outbox[0].due
+    two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    if envelope == "didcomm/v1":  # nor does the response come at once
+        assert (two.one("bob").state, two.one("alice").state) == ("requested", "established")
+        two.down, two.now = set(), two.one("alice").outbox[0].due
+        two.process("alice", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('alice').id}"))
+    assert two.one("bob").state == two.one("alice").state == "established"
+    assert not two.one("bob").outbox and not two.one("alice").outbox
+
+
+@ENVELOPES
+def test_an_inviter_that_stays_away_is_told(envelope):
+    two = Two()
+    offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
+    two.down = {ALICE}
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    two.now += outbox.GIVE_UP_MS
+    two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    assert two.one("bob").state == "ended" and not two.one("bob").outbox
+    assert "could not be reached" in two.news("bob", ConnectionChanged)[-1].text
+
+
+@ENVELOPES
+def test_the_outbox_survives_a_restart(envelope):
+    two = Outage(envelope)
+    two.unanswered("once")
+    assert two.one("bob").outbox[0].posted
+    key = x25519_public(two.rng.randbytes(32))
+    two.process("bob", Started(Endpoint("10.0.0.2", 7000), Endpoint("10.0.0.2", 7001), key, (BOB,)))
+    two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    assert two.texts() == ["once"] and two.statuses() == ["delivered"]
+
+
+def test_a_result_that_never_comes_counts_as_a_failure():
+    two = Outage()
+    two.unanswered("once")
+    late = f"{two.one('bob').id} {two.one('bob').outbox[0].id} 0"
+    two.wait()
+    assert not two.one("bob").outbox[0].posted
+    two.wait()
+    assert two.texts() == ["once"] and two.statuses() == ["delivered"]
+    before = two.agents["bob"]
+    two.process("bob", WebPostFailed("http://192.0.2.9/", late))
+    two.process("bob", WebPostDelivered(late))
+    assert two.one("bob") == before.connections[two.one("bob").id], "the result of an earlier try"
+
+
+def test_the_outbox_is_limited():
+    two = Outage()
+    two.down = {ALICE}
+    for number in range(outbox.MESSAGES_MAX):
+        two.say(f"{number}")
+    kept = two.one("bob")
+    with pytest.raises(Overloaded):
+        two.say("one more")
+    assert two.one("bob") == kept
+
+
+@ENVELOPES
+def test_the_end_of_a_connection_fails_what_waits(envelope):
+    two = Outage(envelope)
+    two.down = {ALICE}
+    two.say("too late")
+    two.ask("alice", EndConnection(two.one("alice").id))
+    assert two.one("bob").state == "ended" and two.statuses() == ["failed"] and not two.one("bob").outbox

@@ -1,0 +1,161 @@
+"""The durable outbox of an external connection: retransmission with exponential backoff, and an end that is told.
+
+It holds plaintexts, so that each try is encrypted for the DIDs of that time. One message at a time is posted, so their
+order is kept. It arrives at least once: the result of a post may be lost, and recipients recognise the same message id.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from zerochat.didcomm.message import Message
+from zerochat.errors import Overloaded, RemoteError
+from zerochat.group.backoff import Backoff
+from zerochat.group.effects import Notify
+from zerochat.group.external import sending
+from zerochat.group.external.changes import put
+from zerochat.group.notifications import ConnectionChanged, MessageSettled
+from zerochat.group.state import BasicMessage, Connection
+from zerochat.group.state.external import ConnectionState, OutgoingMessage
+from zerochat.group.timer_kinds import TimerKind
+from zerochat.group.transaction import Transaction
+
+RETRY: Final = Backoff(5_000, 3_600_000)
+GIVE_UP_MS: Final = 5 * 24 * 3_600_000
+"""As long as mail servers try (RFC 5321, section 4.5.4.1)."""
+RESULT_MS: Final = 120_000
+"""How long the result of a post is awaited: longer than the web transport's own timeouts."""
+MESSAGES_MAX, MESSAGES_BYTES_MAX = 128, 4 * 1024 * 1024
+
+
+def submit(tx: Transaction, name: str, message: Message) -> None:
+    """Send a message to a connection, and again until its endpoint accepts it. Raises Overloaded."""
+    one = tx.agent.connections[name]
+    plain = tx.packer(one.envelope).dump(message)
+    size = sum(len(each.plain) for each in one.outbox) + len(plain)
+    if len(one.outbox) >= MESSAGES_MAX or size > MESSAGES_BYTES_MAX:
+        raise Overloaded(what=f"What waits to be sent to {one.label}", limit=f"{MESSAGES_MAX} messages")
+    put(tx, replace(one, outbox=(*one.outbox, OutgoingMessage(message.id, plain, tx.now, due=tx.now))))
+    if not one.outbox:
+        _post_head(tx, name)
+
+
+def clear(one: Connection) -> Connection:
+    """The connection without what waits to be sent: the peer's answer has shown that it came, or the end of the
+    connection that it will not come."""
+    waiting = {each.id for each in one.outbox}
+    kept = tuple(_marked(each, each.id, delivered=False) if each.id in waiting else each for each in one.messages)
+    return replace(one, outbox=(), messages=kept)
+
+
+def resume(tx: Transaction, name: str) -> None:
+    """After a start, which has lost the results of posts."""
+    one = tx.agent.connections[name]
+    if one.outbox:
+        head = one.outbox[0]
+        put(tx, replace(one, outbox=(replace(head, posted=False, due=min(head.due, tx.now)), *one.outbox[1:])))
+        tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, 1)
+
+
+def handle_timer(tx: Transaction, name: str) -> None:
+    """The first message is due, or the result of its post is overdue."""
+    head = _head(tx, name)
+    if head is None:
+        return
+    if tx.now < head.due:
+        tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, head.due - tx.now)
+    elif head.posted:
+        _try_later(tx, name, head, 0)
+    else:
+        _post_head(tx, name)
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def post_delivered(tx: Transaction, reference: str) -> None:
+    """The endpoint has accepted the post with this reference."""
+    name, head = _posted(tx, reference)
+    if head is not None:
+        _finish(tx, name, head, delivered=True)
+
+
+def post_failed(tx: Transaction, reference: str, *, rejected: bool = False, retry_after_s: int = 0) -> None:
+    """The post with this reference failed; `rejected`: the endpoint will not accept this message."""
+    name, head = _posted(tx, reference)
+    if head is None:
+        return
+    if rejected:
+        _finish(tx, name, head, delivered=False)
+    else:
+        _try_later(tx, name, head, retry_after_s)
+
+
+def _posted(tx: Transaction, reference: str) -> tuple[str, OutgoingMessage | None]:
+    """The connection of a post, and the message; None if another one, or another try, is on its way."""
+    name = reference.partition(" ")[0]
+    head = _head(tx, name)
+    return name, head if head is not None and head.posted and _reference(name, head) == reference else None
+
+
+def _reference(name: str, head: OutgoingMessage) -> str:
+    return f"{name} {head.id} {head.tries}"
+
+
+def _head(tx: Transaction, name: str) -> OutgoingMessage | None:
+    one = tx.agent.connections.get(name)
+    return one.outbox[0] if one is not None and one.outbox else None
+
+
+def _post_head(tx: Transaction, name: str) -> None:
+    head = _head(tx, name)
+    if head is None:
+        return
+    head = _put_head(tx, name, replace(head, posted=True, due=tx.now + RESULT_MS))
+    tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, RESULT_MS)
+    message = tx.packer(tx.agent.connections[name].envelope).parse(head.plain)
+    try:
+        with tx.savepoint():
+            sending.send(tx, name, message, by_user=True, reference=_reference(name, head))
+    except RemoteError:
+        _try_later(tx, name, head, 0)
+
+
+def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s: int) -> None:
+    """Try the peer's next endpoint at once, and after the last one all of them again, after a pause."""
+    if tx.now - head.since >= GIVE_UP_MS:
+        _finish(tx, name, head, delivered=False)
+        return
+    tries, ways = head.tries + 1, sending.endpoints(tx, name)
+    pause = 0
+    if tries % ways == 0:
+        pause = max(RETRY.delay_ms(tries // ways - 1), min(retry_after_s * 1000, RETRY.ceiling_ms))
+    _put_head(tx, name, replace(head, tries=tries, posted=False, due=tx.now + pause))
+    tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, max(1, pause))
+
+
+def _put_head(tx: Transaction, name: str, head: OutgoingMessage) -> OutgoingMessage:
+    one = tx.agent.connections[name]
+    put(tx, replace(one, outbox=(head, *one.outbox[1:])))
+    return head
+
+
+def _finish(tx: Transaction, name: str, head: OutgoingMessage, *, delivered: bool) -> None:
+    """The first message has been accepted, or is given up."""
+    one = tx.agent.connections[name]
+    kept = tuple(_marked(each, head.id, delivered=delivered) for each in one.messages)
+    one = replace(one, outbox=one.outbox[1:], messages=kept)
+    if not delivered and one.state is ConnectionState.REQUESTED:
+        put(tx, clear(one.moved_to(ConnectionState.ENDED, exchange=None)))
+        tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))
+        return
+    put(tx, one)
+    if any(each.mine and each.id == head.id for each in kept):
+        tx.emit(Notify(MessageSettled(name, head.id, delivered)))
+    _post_head(tx, name)
+
+
+def _marked(message: BasicMessage, wanted: str, *, delivered: bool) -> BasicMessage:
+    if not message.mine or message.id != wanted:
+        return message
+    return replace(message, status="delivered" if delivered else "failed")
