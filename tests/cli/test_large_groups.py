@@ -113,6 +113,14 @@ def test_the_overlay_lists_every_link_and_the_load(run: Any, agent: Any) -> None
     assert json.loads(run(["overlay", "hikers", "--format", "json"])[1])["links"][1]["duplicates"] == 4
 
 
+def test_members_that_are_no_neighbours_are_listed_as_such(run: Any, agent: Any) -> None:
+    distant = MemberInfo(did="did:key:z6Mk0009", nick="di", connection="indirect", joined_at="x")
+    club = replace(CLUB, forwards=True, path="ring")
+    agent(list_groups=lambda _: [club], list_members=lambda _: [*PEOPLE[:2], distant])
+    assert run("members hikers")[1].splitlines()[3].split()[:4] == ["di", "writer", "indirect", "-"]
+    assert "\nmembers         1,000 members over 12 links\n" in run("info hikers")[1]
+
+
 def test_the_overlay_of_a_mesh_says_so(run: Any, agent: Any) -> None:
     agent(get_overlay=lambda _: replace(RING, path="mesh", forwards=False, members=4, forwarded=0, copies=30))
     lines = run("overlay hikers")[1].splitlines()

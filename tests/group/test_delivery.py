@@ -349,6 +349,14 @@ def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
     assert run("delivery hikers")[0] == 2
 
 
+def test_why_of_a_member_that_is_no_neighbour(run: Any, agent: Any) -> None:
+    unknown = replace(REPORT.members[1], nick="di", state="unknown", connection="indirect")
+    agent(
+        get_message_status=lambda _: replace(FATE, report=replace(REPORT, members=[unknown])), list_members=lambda _: []
+    )
+    assert "No member has reported that di has received it." in run("why hikers last")[1]
+
+
 def test_why_on_the_command_line(run: Any, agent: Any) -> None:
     double = agent(get_message_status=lambda _: FATE, list_members=lambda _: MEMBERS)
     code, out, err = run(f"why hikers {POST.id}")

@@ -91,6 +91,29 @@ def test_the_overlay_shows_every_link(tmp_path, size, path):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("size", [(120, 30), (200, 50)])
+def test_members_that_are_no_neighbours_are_not_shown_as_absent(tmp_path, size):
+    def setting(agent):
+        crowd(SMALL)(agent)
+        for group in agent.groups.values():
+            group.info = replace(group.info, path="ring", forwards=True, connected=12)
+            group.members[1:] = [
+                replace(one, connection="connected" if at < 12 else "indirect", via="link" if at < 12 else "")
+                for at, one in enumerate(group.members[1:])
+            ]
+
+    async def run():
+        async with scene(tmp_path, size=size, setting=setting) as it:
+            await at_rest(it)
+            await it.shows("100 members over 12 links", "● member 011", "◦ member 012")
+            assert "unreachable" not in it.text
+            await it.say("/members member 012")
+            await it.shows("none; its messages come over other members")
+            await it.press("escape")
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 def test_members_are_found_by_a_part_of_the_name(tmp_path, size):
     async def run():

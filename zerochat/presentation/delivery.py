@@ -373,6 +373,8 @@ def _member_sentence(one: MemberDelivery, nicks: dict[str, str], name: Name, clo
             return f"{who} received it{at}{source}{signature(one, clock)}."
         case "left":
             return f"{who} left before acknowledging it."
+        case "unknown" if one.connection == "indirect":
+            return f"No member has reported that {who} has received it."
         case "unknown":
             return f"It is unknown whether {who} has received it; {seen}."
         case "stored":
