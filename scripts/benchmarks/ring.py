@@ -2,11 +2,12 @@
 
 Each member is a process with a journal on disk (about 45 MB each), joined through real invitations. More than 24
 members form a ring, so that no member is linked to all. The joins are over once each is connected with all of its
-neighbours. Then random members send messages, one after the other; a message counts when it is in a member's history.
-With `--kills` so many members are killed during the messages and started again.
+neighbours. Each member sends a message first: with it go its first keys, to all others. Then random members send
+messages, one after the other. A message counts when it is in a member's history. With `--kills` as many messages
+follow, and so many members are killed meanwhile and started again.
 
-Copies, duplicates and repairs are what the agents count (`zerochat overlay`). All processes share this machine's cores,
-so the times say little; a share of deliveries below 1 is a fault. `--members` and `--messages` select the size.
+Copies and repairs are what the agents count (`zerochat overlay`). All processes share this machine's cores, so the
+times say little; a share of deliveries below 1 is a fault. `--members` and `--messages` select the size.
 """
 
 import argparse
@@ -26,6 +27,7 @@ MEMBERS, MESSAGES = (32, 26, 3), (100, 20, 3)
 LINKS_MAX, COPIES_MAX = 24, 3.1
 WAIT_S_MAX = 240.0
 """How long the last deliveries may take before they count as missing."""
+LOOK_S = 0.3
 SEED = 46
 
 
@@ -57,56 +59,60 @@ def measure(quick: bool, members: int | None = None, messages: int | None = None
             agents.grow(members - 1)
         except NotReady as error:
             return Report([], [f"everything: {error}"], notes)
-        joined_s, used = time.monotonic() - begun, processor_s(agents.pids())
-        rows = [Row(f"{members} members: all joins", "s", "lower", Figure.of([joined_s]))]
-        rows += traffic_rows(agents, members, messages, kills)
-        busy = processor_s(agents.pids()) - used
-        if not kills:
-            each = 1000 * busy / (messages * (members - 1))
-            rows.append(Row(f"{members} members: processor time per delivery", "ms", "lower", Figure.of([each])))
+        rows = [Row(f"{members} members: all joins", "s", "lower", Figure.of([time.monotonic() - begun]))]
+        draw = random.Random(SEED)
+        rows += traffic_rows(f"{members} members, first messages: ", agents, list(agents.members))
+        authors = [draw.choice(agents.members) for _ in range(messages)]
+        rows += traffic_rows(f"{members} members, {messages} messages: ", agents, authors)
+        if kills:
+            authors = [draw.choice(agents.members) for _ in range(messages)]
+            rows += traffic_rows(f"{members} members, {kills} kills: ", agents, authors, draw.sample(authors, kills))
     return Report(rows, notes=notes)
 
 
-def traffic_rows(agents: Agents, members: int, messages: int, kills: int) -> Iterator[Row]:
-    draw, case = random.Random(SEED), f"{members} members: "
+def traffic_rows(case: str, agents: Agents, authors: Sequence[Member], victims: Sequence[Member] = ()) -> Iterator[Row]:
+    """The figures of one message by each of these authors in turn. The agents of `victims` are killed meanwhile."""
     before = [one.client.get_overlay(GROUP) for one in agents.members]
-    begun = time.monotonic()
-    victims = dict.fromkeys(draw.sample(range(messages // 4, messages), kills))
-    ids = []
-    for number in range(messages):
-        author = draw.choice(agents.members)
+    begun, used = time.monotonic(), 0.0 if victims else processor_s(agents.pids())
+    ids, waiting = [], list(victims)
+    for number, author in enumerate(authors):
         ids.append(author.client.send_message(GROUP, f"message {number}").id)
-        if number in victims:
-            agents.restart(draw.choice([one for one in agents.members if one is not author]))
-    share, last_s = _delivered(agents.members, ids, begun)
+        if waiting and number >= (len(victims) - len(waiting) + 1) * len(authors) // (len(victims) + 1):
+            agents.restart(waiting.pop())
+    share, last_s = delivered(agents.members, ids, begun)
     after = [one.client.get_overlay(GROUP) for one in agents.members]
+    deliveries = len(ids) * (len(agents.members) - 1)
     yield Row(f"{case}share of deliveries", "", "higher", Figure.of([share]), goal=1.0)
-    yield Row(f"{case}until the last delivery of {messages}", "s", "lower", Figure.of([last_s]))
+    yield Row(f"{case}until the last delivery", "s", "lower", Figure.of([last_s]))
     links = [len(one.links) for one in after]
-    yield Row(f"{case}links of one member, at most", "links", "lower", Figure.of([max(links)]), goal=LINKS_MAX)
     yield Row(f"{case}links of one member", "links", "lower", Figure.of(links))
-    if not kills:
-        copies = sum(one.copies for one in after) - sum(one.copies for one in before)
-        each = copies / (messages * (members - 1))
-        yield Row(f"{case}copies per delivery", "copies", "lower", Figure.of([each]), goal=COPIES_MAX)
-    yield Row(f"{case}events repaired by pull", "events", "lower", Figure.of([_repaired(after) - _repaired(before)]))
+    yield Row(f"{case}links of one member, at most", "links", "lower", Figure.of([max(links)]), goal=LINKS_MAX)
+    if victims:  # what they have counted is gone
+        return
+    copies = (sum(one.copies for one in after) - sum(one.copies for one in before)) / len(ids) / len(agents.members)
+    yield Row(f"{case}copies of a message, for each member", "copies", "lower", Figure.of([copies]), goal=COPIES_MAX)
+    pulled = repaired(after) - repaired(before)
+    yield Row(f"{case}events repaired by pull", "events", "lower", Figure.of([pulled]))
+    busy = 1000 * (processor_s(agents.pids()) - used) / deliveries
+    yield Row(f"{case}processor time per delivery", "ms", "lower", Figure.of([busy]))
 
 
-def _repaired(all_: Sequence[OverlayInfo]) -> int:
-    return sum(link.repaired for one in all_ for link in one.links)
+def repaired(found: Sequence[OverlayInfo]) -> int:
+    return sum(link.repaired for one in found for link in one.links)
 
 
-def _delivered(members: Sequence[Member], ids: Sequence[str], begun: float) -> tuple[float, float]:
+def delivered(members: Sequence[Member], ids: Sequence[str], begun: float) -> tuple[float, float]:
     """The share of deliveries, and the seconds until the last one."""
     wanted, lacking, last_s = set(ids), list(members), 0.0
     while lacking and time.monotonic() < begun + WAIT_S_MAX:
-        lacking = [one for one in lacking if wanted - _posts(one)]
+        lacking = [one for one in lacking if wanted - posts(one)]
         last_s = time.monotonic() - begun
-        time.sleep(0.2)
-    missing = sum(len(wanted - _posts(one)) for one in lacking)
+        time.sleep(LOOK_S)
+    missing = sum(len(wanted - posts(one)) for one in lacking)
     return 1 - missing / (len(ids) * len(members)), last_s
 
 
-def _posts(member: Member) -> set[str]:
+def posts(member: Member) -> set[str]:
+    """The ids of the last messages that a member has."""
     events: list[Event] = member.client.get_history(GROUP, limit=500).events
     return {event.id for event in events if event.type == "message"}
