@@ -1,7 +1,9 @@
 """Typed keys: agreement and signatures only between keys of one curve, one encoding per key."""
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
+from typing import get_args
 
 import pytest
 
@@ -12,6 +14,7 @@ from zerochat.crypto.keys import (
     ALGORITHM_OF,
     SIGNING_KINDS,
     KeyKind,
+    KeyUse,
     PublicKey,
     SecretKey,
     agree,
@@ -126,6 +129,43 @@ def test_only_the_signed_message_verifies(kind: KeyKind) -> None:
         if other != kind:
             with pytest.raises(Unauthentic):
                 verify(public_of(new_secret(other, dice)), b"text", signature)
+
+
+def test_es256k_signatures_have_the_low_s_and_either_is_valid() -> None:
+    order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+    secret = new_secret("secp256k1", random.Random(1).randbytes)
+    for number in range(32):
+        text = number.to_bytes(2, "big")
+        signature = sign(secret, text)
+        s = int.from_bytes(signature[32:], "big")
+        assert 0 < s <= order // 2
+        verify(public_of(secret), text, signature)
+        verify(public_of(secret), text, signature[:32] + (order - s).to_bytes(32, "big"))
+
+
+@pytest.mark.parametrize(
+    ("members", "uses"),
+    [
+        ({}, {"sig", "enc"}),
+        ({"use": None, "key_ops": None}, {"sig", "enc"}),
+        ({"use": "sig"}, {"sig"}),
+        ({"use": "enc"}, {"enc"}),
+        ({"use": "other"}, set()),
+        ({"key_ops": ["verify"]}, {"sig"}),
+        ({"key_ops": ["encrypt", "decrypt"]}, {"enc"}),
+        ({"key_ops": ["deriveBits", "verify"]}, {"sig", "enc"}),
+        ({"key_ops": [7, "other"]}, set()),
+        ({"use": "sig", "key_ops": ["deriveKey"]}, set()),
+    ],
+)
+def test_use_and_key_ops_of_a_jwk_count(members: dict[str, object], uses: set[str]) -> None:
+    jwk = public_jwk(public_of(new_secret("P-256", dice))) | members
+    for use in get_args(KeyUse):
+        with contextlib.nullcontext() if use in uses else pytest.raises(Malformed, match="another use"):
+            jwk_public(jwk, use)
+    for wrong in ({"use": 7}, {"use": ["sig"]}, {"key_ops": "verify"}, {"key_ops": {}}):
+        with pytest.raises(Malformed):
+            jwk_public(jwk | wrong, "sig")
 
 
 def test_ecdsa_of_rfc6979_appendix_a_2_5() -> None:

@@ -168,7 +168,10 @@ def test_a_key_is_read_in_every_spelling(kind: KeyKind, spelling: str, embedded:
     key = KEYS[kind]
     written: Json = {"id": "#k", "controller": "did:example:anybody"}
     if spelling == "JsonWebKey2020":
-        written |= {"type": spelling, "publicKeyJwk": public_jwk(key) | {"kid": "k", "use": "enc"}}
+        written |= {
+            "type": spelling,
+            "publicKeyJwk": public_jwk(key) | {"kid": "k", "use": "enc" if kind == "X25519" else "sig"},
+        }
     elif spelling == "base58":
         written |= {"type": BASE58_TYPES[kind], "publicKeyBase58": base58(key.data)}
     else:
@@ -179,6 +182,19 @@ def test_a_key_is_read_in_every_spelling(kind: KeyKind, spelling: str, embedded:
     document = resolve(did)
     [found] = document.agreement if kind == "X25519" else document.authentication
     assert found == Method(did + "#k", key)
+
+
+@pytest.mark.parametrize(
+    ("members", "agreement", "authentication"),
+    [({}, 1, 1), ({"use": "enc"}, 1, 0), ({"use": "sig"}, 0, 1), ({"key_ops": ["verify"]}, 0, 1), ({"use": "x"}, 0, 0)],
+)
+def test_a_jwk_for_another_use_is_ignored(members: Json, agreement: int, authentication: int) -> None:
+    jwk = public_jwk(KEYS["P-256"]) | members
+    method = {"id": "#1", "type": "JsonWebKey2020", "publicKeyJwk": jwk}
+    document = resolve(
+        peer4(compact_json({"verificationMethod": [method], "keyAgreement": ["#1"], "authentication": ["#1"]}))
+    )
+    assert (len(document.agreement), len(document.authentication)) == (agreement, authentication)
 
 
 @pytest.mark.parametrize(

@@ -357,6 +357,7 @@ def test_a_signature_that_names_two_signers_is_refused():
         ({}, {}),
         ({}, {"kid": "did:sov:LjgpST2rjsoxYegQDRm7EL#keys-4"}),
         ({"jwk": {**jwk, "crv": "X25519"}}, {}),
+        ({"jwk": {**jwk, "use": "enc"}}, {}),
         ({"jwk": {**jwk, "d": jwk["x"]}}, {}),
     ]
     for protected, header in cases:

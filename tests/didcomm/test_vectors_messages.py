@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.vectors import Json, cases, load
 from zerochat.crypto.encoding import b64url_bytes, compact_json
-from zerochat.crypto.keys import AGREEMENT_KINDS, SecretKey, agree, jwk_public, jwk_secret, public_of
+from zerochat.crypto.keys import AGREEMENT_KINDS, SecretKey, agree, jwk_permits, jwk_public, jwk_secret, public_of
 from zerochat.crypto.primitives import concat_kdf, key_unwrap
 from zerochat.didcomm import jws
 from zerochat.didcomm.attachment import attachment_bytes
@@ -262,6 +262,9 @@ def test_rfc7520_signatures_of_kinds_that_didcomm_does_not_have(name: str) -> No
                 jws.verify(data, lambda _: public_of(SecretKey("Ed25519", bytes(32))))
 
 
+WRONG_USE = ("rejectWrongUse", "rejectWrongKeyOps")
+
+
 def test_wycheproof_json_web_signature() -> None:
     """Tokens with keys of every kind. Of those that DIDComm signs with, only ES256 occurs, and all of its are wrong.
 
@@ -272,6 +275,8 @@ def test_wycheproof_json_web_signature() -> None:
         jwk = group.get("public", group["private"])
         key = jwk_public({name: value for name, value in jwk.items() if name != "d"}) if jwk["kty"] == "EC" else None
         for test in group["tests"]:
+            if (test["result"] == "valid" and jwk["kty"] != "oct") or test["comment"] in WRONG_USE:
+                assert jwk_permits(jwk, "sig") == (test["result"] == "valid"), test["tcId"]
             text = test["jws"] if isinstance(test["jws"], str) else json.dumps(test["jws"])
             assert key is None or test["result"] == "invalid" or key.kind == "P-521", test["tcId"]
             with pytest.raises(RemoteError) as caught:

@@ -212,7 +212,10 @@ def _point(public: PublicKey) -> ec.EllipticCurvePublicKey:
 
 def sign(secret: SecretKey, message: bytes) -> bytes:
     """A signature of 64 bytes: EdDSA, or r and s of ES256 and ES256K (RFC 7518, section 3.4), deterministic (RFC 6979)
-    where OpenSSL supports it."""
+    where OpenSSL supports it.
+
+    The s of ES256K is the lower of the two valid ones: libraries made for ledgers refuse the other.
+    """
     if secret.kind == "Ed25519":
         return primitives.ed25519_sign(secret.data, message)
     assert secret.kind in SIGNING_KINDS
@@ -221,11 +224,14 @@ def sign(secret: SecretKey, message: bytes) -> bytes:
         der = private.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
     except UnsupportedAlgorithm:
         der = private.sign(message, ec.ECDSA(SHA256()))
-    return b"".join(number.to_bytes(32, "big") for number in decode_dss_signature(der))
+    r, s = decode_dss_signature(der)
+    if secret.kind == "secp256k1":
+        s = min(s, _CURVES[secret.kind].group_order - s)
+    return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
 
 def verify(public: PublicKey, message: bytes, signature: bytes) -> None:
-    """Raise Unauthentic unless the signature is valid, Malformed for an invalid key."""
+    """Raise Unauthentic unless the signature is valid, Malformed for an invalid key. Either s of ES256K is valid."""
     if public.kind == "Ed25519":
         primitives.ed25519_verify(public.data, message, signature)
         return
@@ -251,14 +257,33 @@ def public_jwk(public: PublicKey) -> dict[str, str]:
     return {"kty": "EC", "crv": public.kind, "x": x, "y": y}
 
 
-def jwk_public(jwk: Mapping[str, object]) -> PublicKey:
-    """The public key of a JWK; other members (kid, use, alg) are ignored. Raises Malformed.
+KeyUse: TypeAlias = Literal["sig", "enc"]
+_OPERATIONS: Mapping[KeyUse, frozenset[str]] = {
+    "sig": frozenset({"sign", "verify"}),
+    "enc": frozenset({"deriveKey", "deriveBits", "wrapKey", "unwrapKey", "encrypt", "decrypt"}),
+}
+
+
+def jwk_permits(jwk: Mapping[str, object], use: KeyUse) -> bool:
+    """Whether a JWK may be used to verify (`sig`) or to agree on keys (`enc`), by its `use` and `key_ops` (RFC 7517,
+    sections 4.2 and 4.3). Raises Malformed."""
+    stated, operations = jwk.get("use"), jwk.get("key_ops")
+    if not isinstance(stated, str | None) or not isinstance(operations, list | None):
+        raise Malformed(why="a key whose use or key_ops is of another type")
+    permitted = operations is None or any(name in _OPERATIONS[use] for name in operations if isinstance(name, str))
+    return stated in (None, use) and permitted
+
+
+def jwk_public(jwk: Mapping[str, object], use: KeyUse | None = None) -> PublicKey:
+    """The public key of a JWK, for this use if given; other members (kid, alg) are ignored. Raises Malformed.
 
     Points are checked to be on the curve; `agree` and `checked` check the order of X25519 and Ed25519 keys. A JWK with
     a secret part is refused: the secret is compromised.
     """
     if jwk.get("d") is not None:
         raise Malformed(why="a public key together with its secret")
+    if use is not None and not jwk_permits(jwk, use):
+        raise Malformed(why="a key for another use")
     return _jwk_public(jwk)
 
 

@@ -146,7 +146,7 @@ def _recipient(entry: dict[str, object], content: Content, common: PublicKey | N
 def _ephemeral(header: dict[str, object]) -> PublicKey | None:
     if "epk" not in header:
         return None
-    public = jwk_public(_object(header["epk"], "ephemeral key"))
+    public = jwk_public(_object(header["epk"], "ephemeral key"), "enc")
     if public.kind not in AGREEMENT_KINDS:
         raise Malformed(why="envelope: an ephemeral key of a type that cannot agree")
     return public

@@ -1,7 +1,8 @@
 """DID documents: extracts keys for key agreement and authentication, and services.
 
 Accepts relative and absolute key ids, embedded and referenced keys, and three key encodings. Unusable keys (of unknown
-kinds or other DIDs) are ignored; contradictions are refused, because two readers could interpret them differently.
+kinds, for another use, or of other DIDs) are ignored; contradictions are refused, because two readers could interpret
+them differently.
 
 Specified in: DID Core 1.0, section 5; Multikey (W3C Controlled Identifiers 1.0, section 2.2.2); JsonWebKey2020; the
 suites Ed25519VerificationKey2018/2020 and X25519KeyAgreementKey2019/2020.
@@ -13,7 +14,17 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from zerochat.crypto.encoding import base58_bytes
-from zerochat.crypto.keys import AGREEMENT_KINDS, KeyKind, PublicKey, checked, jwk_public, multikey, multikey_known
+from zerochat.crypto.keys import (
+    AGREEMENT_KINDS,
+    KeyKind,
+    KeyUse,
+    PublicKey,
+    checked,
+    jwk_permits,
+    jwk_public,
+    multikey,
+    multikey_known,
+)
 from zerochat.didcomm.did.forms import same_did
 from zerochat.errors import Malformed
 
@@ -164,14 +175,14 @@ def _methods(
             raise Malformed(why="a DID document that refers to a key it does not have")
         if isinstance(entry, dict) and method != entry:
             raise Malformed(why="a DID document with two keys of one name")
-        key = _key(method)
+        key = _key(method, "enc" if use == "keyAgreement" else "sig")
         if key is not None and key.kind in kinds:
             found[kid] = Method(kid, checked(key))
     return tuple(found.values())
 
 
-def _key(method: dict[str, object]) -> PublicKey | None:
-    """The key of a verification method; None for an unknown kind or encoding."""
+def _key(method: dict[str, object], use: KeyUse) -> PublicKey | None:
+    """The key of a verification method; None for an unknown kind or encoding, or for another use."""
     spellings = [name for name in _KEY_SPELLINGS if method.get(name) is not None]
     if len(spellings) > 1:
         raise Malformed(why="a key in two encodings")
@@ -179,7 +190,7 @@ def _key(method: dict[str, object]) -> PublicKey | None:
         case {"publicKeyMultibase": str(text)}:
             return known_key(text)
         case {"publicKeyJwk": dict(jwk)} if jwk.get("crv") in (*AGREEMENT_KINDS, *VERIFYING_KINDS):
-            return jwk_public(jwk)
+            return jwk_public(jwk) if jwk_permits(jwk, use) else None
         case {"publicKeyBase58": str(text), "type": str(kind)} if kind in _KIND_OF_TYPE:
             return PublicKey(_KIND_OF_TYPE[kind], base58_bytes(text, _KEY_BYTES_MAX))
     return None

@@ -94,7 +94,7 @@ def _named_one(entry: object) -> tuple[dict[str, Any], str, PublicKey]:
     if not all(isinstance(kid, str) for kid in kids):
         raise Malformed(why="jws: a key id that is not text")
     keys = {verkey(kid) for kid in kids if not jwk or kid.startswith("did:key:")} | (
-        {jwk_public(jwk)} if jwk else set()
+        {jwk_public(jwk, "sig")} if jwk else set()
     )
     if len(keys) != 1:
         raise Malformed(why="jws: a signature that names no signer, or more than one")
