@@ -347,7 +347,7 @@ def test_did_peer_2_accepts_all_key_and_service_forms() -> None:
 
 def test_did_peer_2_counts_the_keys_that_it_cannot_use() -> None:
     unknown = encoding.multikey(b"\x85\x24", bytes(270))
-    document = resolve(f"did:peer:2.E{unknown}.V{multikey(KEYS['X25519'])}.I{unknown}.E{multikey(KEYS['P-384'])}")
+    document = resolve(f"did:peer:2.E{unknown}.V{unknown}.I{unknown}.E{multikey(KEYS['P-384'])}")
     assert document.agreement == (Method(document.did + "#key-4", KEYS["P-384"]),)
     assert document.authentication == ()
 
@@ -364,6 +364,17 @@ def test_did_peer_2_counts_the_keys_that_it_cannot_use() -> None:
         foreign_peer2(elements=".E" + encoding.multikey(X25519, bytes(32))),
         foreign_peer2(elements=".V" + encoding.multikey(ED25519, bytes(32))),
         foreign_peer2(elements=".A" + multikey(KEYS["Ed25519"]) + "0"),
+        foreign_peer2(elements=".E" + "u" + b64url(X25519 + KEYS["X25519"].data)),
+        foreign_peer2(elements=".A" + "m" + multikey(KEYS["Ed25519"])[1:]),
+        foreign_peer2(elements=".E" + multikey(KEYS["Ed25519"])),
+        foreign_peer2(elements=".E" + multikey(KEYS["secp256k1"])),
+        foreign_peer2(elements=".V" + multikey(KEYS["X25519"])),
+        foreign_peer2(elements=".E" + encoding.multikey(b"\x80\x26", KEYS["X25519"].data)),
+        foreign_peer2(elements=".V" + encoding.multikey(b"\x12\x20", KEYS["Ed25519"].data)),
+        foreign_peer2(elements=".E" + encoding.multikey(X25519, KEYS["X25519"].data[:31])),
+        foreign_peer2(elements=".V" + encoding.multikey(ED25519, KEYS["Ed25519"].data[:31])),
+        foreign_peer2(elements=".I" + encoding.multikey(b"\x80\x24", KEYS["P-256"].data[:32])),
+        foreign_peer2(elements=".E"),
         foreign_peer2(elements=(".I" + multikey(KEYS["Ed25519"])) * (KEYS_MAX + 1)),
         foreign_peer2(*[{"t": "dm", "s": "x"}] * (SERVICES_MAX + 1)),
         foreign_peer2({"s": "no type"}),

@@ -42,6 +42,8 @@ _KIND_OF_CODEC: Mapping[bytes, KeyKind] = {
     b"\x82\x24": "P-521",
 }
 """By the prefix of a multikey (the multicodec table)."""
+_PUBLIC_CODECS = ((0xE7, 0xEF), (0x1200, 0x12FF))
+"""The ranges of public keys in the multicodec table."""
 _CODEC_OF_KIND = {kind: codec for codec, kind in _KIND_OF_CODEC.items()}
 
 
@@ -352,6 +354,12 @@ def multikey_public(text: str) -> PublicKey:
     if public is None:
         raise Malformed(why="a key of an unsupported type")
     return public
+
+
+def is_public_codec(codec: bytes) -> bool:
+    """Whether the two-byte prefix of a multikey is that of a public key of any kind, known here or not."""
+    number = (codec[0] & 0x7F) | codec[1] << 7
+    return codec[0] >= 0x80 > codec[1] and any(first <= number <= last for first, last in _PUBLIC_CODECS)
 
 
 @lru_cache(maxsize=4096)

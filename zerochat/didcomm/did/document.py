@@ -45,7 +45,7 @@ _KIND_OF_TYPE: dict[str, KeyKind] = {
 """Types whose base58 text is the bare key; all others state the kind themselves."""
 _KEY_BYTES_MAX = 67
 """A compressed point of P-521."""
-_MULTIKEY_CHARS_MAX = 128
+MULTIKEY_CHARS_MAX = 128
 """A P-521 key has 96; longer keys are of unknown kinds and slow to decode."""
 _KEY_SPELLINGS = ("publicKeyMultibase", "publicKeyJwk", "publicKeyBase58")
 
@@ -143,7 +143,7 @@ def read_services(trees: list[dict[str, object]]) -> tuple[Service, ...]:
 
 def known_key(text: str) -> PublicKey | None:
     """The unchecked key of a multikey; None for unknown kinds or bases. Raises Malformed."""
-    return multikey_known(text) if text.startswith("z") and len(text) <= _MULTIKEY_CHARS_MAX else None
+    return multikey_known(text) if text.startswith("z") and len(text) <= MULTIKEY_CHARS_MAX else None
 
 
 def _absolute(did: str, name: str) -> str | None:

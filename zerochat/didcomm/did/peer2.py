@@ -1,5 +1,8 @@
 """did:peer:2: keys and services inline in the DID; the shortest form with an endpoint.
 
+A key that cannot be right is refused with its DID: its owner would use it, and get answers without it. Keys of kinds
+that are not known here are left out.
+
 Implementations differ in key ids (see `Document.agreement_key`) and service encodings (endpoint as object or text, one
 or several services per element); all are accepted.
 
@@ -8,10 +11,11 @@ Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 2).
 
 from collections.abc import Mapping, Sequence
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
-from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, checked, multikey
+from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, multikey_bytes, strict_json
+from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, checked, is_public_codec, multikey
 from zerochat.didcomm.did.document import (
     KEYS_MAX,
+    MULTIKEY_CHARS_MAX,
     SERVICES_MAX,
     VERIFYING_KINDS,
     Document,
@@ -71,14 +75,28 @@ def resolve_peer2(did: str) -> Document:
             services += _services(value, len(services))
         elif purpose in _PURPOSES:
             count += 1
-            key = known_key(value)
-            if key is not None and key.kind in _KINDS.get(purpose, ()):
-                keys[purpose].append(Method(f"{did}#key-{count}", checked(key)))
+            key = _key(purpose, value)
+            if key is not None and purpose in keys:
+                keys[purpose].append(Method(f"{did}#key-{count}", key))
         else:
             raise Malformed(why="a did:peer:2 with an unknown purpose")
         if count > KEYS_MAX or len(services) > SERVICES_MAX:
             raise Malformed(why="a did:peer:2 with too many parts")
     return Document(did, tuple(keys["E"]), tuple(keys["V"]), tuple(services))
+
+
+def _key(purpose: str, value: str) -> PublicKey | None:
+    """The checked key of an element; None for a kind of public key that is not known here. Raises Malformed."""
+    if not value.startswith("z"):
+        raise Malformed(why="a did:peer:2 with a key in an unknown base")
+    key = known_key(value)
+    if key is None:
+        if len(value) <= MULTIKEY_CHARS_MAX and not is_public_codec(multikey_bytes(value)[0]):
+            raise Malformed(why="a did:peer:2 with a key of no known kind")
+        return None
+    if key.kind not in _KINDS.get(purpose, (key.kind,)):
+        raise Malformed(why="a did:peer:2 with a key of the wrong kind for its purpose")
+    return checked(key)
 
 
 def _services(value: str, before: int) -> tuple[Service, ...]:
