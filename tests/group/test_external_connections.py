@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.crypto.keys import SecretKey, new_secret, public_of
-from zerochat.didcomm import PACKERS
+from zerochat.didcomm import PACKERS, jws
 from zerochat.didcomm.did import new_peer2, new_peer4, peer2, resolve, short_form
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import OwnKey
@@ -223,24 +223,61 @@ def test_invitation_without_route_is_rejected():
         two.ask("bob", AcceptConnection(replace(offered, inviters=(stranger,)), "x"))
 
 
-@pytest.mark.parametrize("form", ["anon(auth)", "anon(sign)", "sign"])
+def sealed(two, form, message, mine, theirs):
+    """The message from Bob's identity to Alice's, in these layers."""
+    packer = PACKERS["didcomm/v2"]
+    message = replace(message, from_=mine.did, to=(theirs.did,))
+    signer = OwnKey(mine.did + "#key-1", SecretKey("Ed25519", mine.signing_seed))
+    sender, recipient = packer.own_key(mine, mine.did), packer.their_key(resolve(theirs.did), theirs.did)
+    if form == "auth(sign)":
+        plain = jws.sign(packer.dump(message), [(signer.kid, signer.key)])
+        return packer.authcrypt(plain, sender=sender, recipient=recipient, random=two.rng.randbytes)
+    return seal_layers(
+        message,
+        sender=sender if form == "anon(auth)" else None,
+        signer=None if form == "anon(auth)" else signer,
+        recipient=None if form == "sign" else recipient,
+        protect_sender=form == "anon(auth)",
+        random=two.rng.randbytes,
+    )
+
+
+FORMS = pytest.mark.parametrize("form", ["auth(sign)", "anon(auth)", "anon(sign)", "sign"])
+
+
+@FORMS
+def test_first_contact_may_have_other_protections(form):
+    two = Two()
+    offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+    bob, inviter = new_peer4(two.rng.randbytes, []), two.one("alice").relationship.mine
+    message = replace(ping.ping(two.rng.randbytes), pthid=invitation(offered.url).id)
+    two.process("alice", WebReceived(sealed(two, form, message, bob, inviter)))
+    assert two.one("alice").state == ("offered" if form == "sign" else "established")
+    assert two.one("alice").relationship.theirs == ("" if form == "sign" else bob.did)
+
+
+def test_a_signature_of_another_than_the_sender_is_refused():
+    two = Two()
+    two.connect()
+    mine, theirs, packer = two.one("bob").relationship.mine, two.one("alice").relationship.mine, PACKERS["didcomm/v2"]
+    other = new_peer4(two.rng.randbytes, [])
+    for author, signer in ((mine, other), (other, other)):
+        message = replace(basic("forged", 1, two.rng.randbytes), from_=author.did, to=(theirs.did,))
+        plain = jws.sign(packer.dump(message), [(signer.did + "#key-1", SecretKey("Ed25519", signer.signing_seed))])
+        sender, recipient = packer.own_key(mine, mine.did), packer.their_key(resolve(theirs.did), theirs.did)
+        envelope = packer.authcrypt(plain, sender=sender, recipient=recipient, random=two.rng.randbytes)
+        two.process("alice", WebReceived(envelope))
+    assert not two.news("alice", BasicMessageReceived)
+
+
+@FORMS
 def test_other_protections_are_accepted(form):
     two = Two()
     two.connect()
     mine = two.one("bob").relationship.mine
     theirs = two.one("alice").relationship.mine
-    packer = PACKERS["didcomm/v2"]
-    message = replace(basic("wrapped", two.now // 1000, two.rng.randbytes), from_=mine.short, to=(theirs.short,))
-    signer = OwnKey(mine.short + "#key-1", SecretKey("Ed25519", mine.signing_seed))
-    envelope = seal_layers(
-        message,
-        sender=packer.own_key(mine, mine.short) if form == "anon(auth)" else None,
-        signer=None if form == "anon(auth)" else signer,
-        recipient=None if form == "sign" else packer.their_key(resolve(theirs.did), theirs.short),
-        protect_sender=form == "anon(auth)",
-        random=two.rng.randbytes,
-    )
-    two.process("alice", WebReceived(envelope))
+    message = basic("wrapped", two.now // 1000, two.rng.randbytes)
+    two.process("alice", WebReceived(sealed(two, form, message, mine, theirs)))
     heard = [told.text for told in two.news("alice", BasicMessageReceived)]
     assert heard == ([] if form == "sign" else ["wrapped"]), "what is not encrypted is not for anybody"
 

@@ -65,6 +65,14 @@ def media_type_of(data: bytes) -> MediaType:
     raise Malformed(why="it has the members of neither an envelope nor a message")
 
 
+def is_signed(data: bytes) -> bool:
+    """Whether this is a signed message, by its outermost members only; False for what is none at all."""
+    try:
+        return media_type_of(data) is MediaType.SIGNED
+    except Malformed:
+        return False
+
+
 _ENVELOPE, _RECIPIENTS = b'{"protected":"', b'","recipients":[{'
 """The usual beginning of an encrypted message; recognising it avoids parsing."""
 

@@ -268,7 +268,7 @@ def expire_invitation(tx: Transaction, name: str) -> None:
 
 def _receive_first(tx: Transaction, one: Connection, envelope: bytes, packer: Packer) -> Message:
     """v2: the first message to an invitation's DID. We rotate to a DID that only this peer knows."""
-    opened = open_first([one.relationship.mine], envelope, packer)
+    opened = open_first([one.relationship.mine], envelope, packer, layered=True)
     if opened.message.pthid != one.pthid:
         raise Refused(why="a message for another invitation")
     identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))

@@ -17,7 +17,7 @@ from zerochat.crypto.encoding import did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Document, Identity, resolve, same_did, short_form
-from zerochat.didcomm.layers import open_layers
+from zerochat.didcomm.layers import is_signed, open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
@@ -179,7 +179,7 @@ def unpack(
     unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
     if unpacked.forgeable:
         raise Unauthentic()
-    if unpacked.kind == "authcrypt":
+    if unpacked.kind == "authcrypt" and not (layered and is_signed(unpacked.plain)):
         message = packer.parse(unpacked.plain)
         sender: str | None = packer.check_sender(message, unpacked, document_of)
     elif layered:

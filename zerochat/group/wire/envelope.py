@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm.did import Identity, resolve, short_form
+from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
@@ -41,16 +42,31 @@ def pack_first(
     )
 
 
-def open_first(identities: Iterable[Identity], envelope: bytes, packer: Packer) -> OpenedMessage:
-    """Open an envelope to one of our DIDs from a self-certifying long-form DID. Raises Malformed or Unauthentic."""
+def open_first(
+    identities: Iterable[Identity], envelope: bytes, packer: Packer, *, layered: bool = False
+) -> OpenedMessage:
+    """Open an envelope to one of our DIDs from a self-certifying long-form DID; `layered` as in `relationship.unpack`.
+    Raises Malformed or Unauthentic."""
+    identities = tuple(identities)
     owners = {kid: (identity, key) for identity in identities for kid, key in own_keys(packer, identity).items()}
 
     def public_of(kid: str) -> PublicKey:
         return resolve(kid.partition("#")[0]).agreement_key(kid)
 
-    unpacked = packer.unpack(
-        envelope, secret_of=lambda kid: owners[kid][1] if kid in owners else None, public_of=public_of
-    )
+    def secret_of(kid: str) -> SecretKey | None:
+        return owners[kid][1] if kid in owners else None
+
+    if layered:
+        known = {identity.short: identity.did for identity in identities}
+        opened = open_layers(
+            envelope, secret_of=secret_of, resolve=lambda did: resolve(known.get(short_form(did), did))
+        )
+        proven = opened.sender or opened.signer
+        if proven is None or opened.recipient_kid is None or opened.forgeable:
+            raise Unauthentic()
+        check_peer(proven)
+        return OpenedMessage(opened.message, proven, owners[opened.recipient_kid][0])
+    unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
     if unpacked.kind != "authcrypt" or unpacked.forgeable:
         raise Unauthentic()
     message = packer.parse(unpacked.plain)
