@@ -135,6 +135,27 @@ def test_connecting_survives_an_outage(envelope):
 
 
 @ENVELOPES
+def test_the_next_endpoint_is_tried_at_once(envelope):
+    other = "http://192.0.2.9:8080/"
+    two = Two(alice=(other, ALICE))
+    two.at[other], two.down = "alice", {other}
+    two.connect(envelope)
+    assert two.one("bob").state == two.one("alice").state == "established"
+    two.ask("bob", SendBasicMessage(two.one("bob").id, "to the second"))
+    two.down = {ALICE}
+    two.now += 60_000
+    two.ask("bob", SendBasicMessage(two.one("bob").id, "to the first"))
+    assert [each.text for each in two.news("alice", BasicMessageReceived)] == ["to the second", "to the first"]
+    assert not two.one("bob").outbox
+    two.down = {other, ALICE}
+    two.ask("bob", SendBasicMessage(two.one("bob").id, "to neither"))
+    for _ in range(9):
+        two.now = two.one("bob").outbox[0].due
+        two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    assert two.one("bob").outbox[0].due - two.now == outbox.RETRY.delay_ms(9), "a pause after all of them"
+
+
+@ENVELOPES
 def test_an_inviter_that_stays_away_is_told(envelope):
     two = Two()
     offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))

@@ -39,6 +39,8 @@ PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")
 """The supported envelope profiles, the preferred one first."""
 MEDIATOR_PROFILES: tuple[Profile, ...] = ("didcomm/v2",)
 LABEL_CHARS_MAX = 64
+ROUTES_MAX = 8
+"""Endpoints of one invitation that are tried."""
 
 
 class CannotConnect(LocalError):
@@ -68,7 +70,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
     try:
-        envelope, theirs, route = _choose_route(tx, invitation, MEDIATOR_PROFILES if mediate else PROFILES)
+        envelope, theirs, (route, *spare) = _choose_routes(tx, invitation, MEDIATOR_PROFILES if mediate else PROFILES)
         if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
             raise CannotConnect(why="its author offers no WebSocket, which a mediator needs")
         _check_writable(tx, envelope, theirs, route)
@@ -91,6 +93,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         pthid=invitation.id,
         begun=tx.now,
         route=route,
+        spare=tuple(spare),
     )
     put(tx, one)
     if envelope == "didcomm/v1":
@@ -100,16 +103,28 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     return name
 
 
-def _choose_route(tx: Transaction, invitation: OutOfBand, profiles: tuple[Profile, ...]) -> tuple[Profile, str, Route]:
-    """The profile, the DID and the route that both sides support."""
+def _choose_routes(
+    tx: Transaction, invitation: OutOfBand, profiles: tuple[Profile, ...]
+) -> tuple[Profile, str, list[Route]]:
+    """The profile and the DID that both sides support, the inviter's preferred ones, and the routes to it."""
     mediate = profiles == MEDIATOR_PROFILES
     schemes = WEB_SCHEMES if mediate or not tx.agent.mediated_only else RELAYED_SCHEMES
-    for inviter in invitation.inviters:
-        for theirs, route in _endpoints_of(inviter):
-            for direct in deliverables(route, resolve):
-                profile = next((one for one in profiles if direct.takes(one)), None)
-                if profile is not None and direct.uri.startswith(schemes):
-                    return profile, theirs, direct
+    found: list[tuple[Profile, str, Route]] = []
+    for theirs, route in (each for inviter in invitation.inviters for each in _endpoints_of(inviter)):
+        try:
+            ways = deliverables(route, resolve)
+        except Malformed:
+            if not found:
+                raise
+            continue
+        for direct in ways:
+            profile = next((one for one in profiles if direct.takes(one)), None)
+            if profile is not None and direct.uri.startswith(schemes):
+                found.append((profile, theirs, direct))
+    if found:
+        profile, theirs, _ = found[0]
+        routes_there = [route for other, did, route in found if (other, did) == (profile, theirs)]
+        return profile, theirs, routes_there[:ROUTES_MAX]
     raise CannotConnect(why="it has no address and envelope format that this version supports")
 
 

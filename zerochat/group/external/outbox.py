@@ -131,7 +131,10 @@ def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s:
     if tries % ways == 0:
         pause = max(RETRY.delay_ms(tries // ways - 1), min(retry_after_s * 1000, RETRY.ceiling_ms))
     _put_head(tx, name, replace(head, tries=tries, posted=False, due=tx.now + pause))
-    tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, max(1, pause))
+    if pause:
+        tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, pause)
+    else:
+        _post_head(tx, name)
 
 
 def _put_head(tx: Transaction, name: str, head: OutgoingMessage) -> OutgoingMessage:

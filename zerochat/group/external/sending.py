@@ -81,6 +81,8 @@ def post(
     try:
         envelope = wrap(tx, one.envelope, one.relationship.theirs or one.relationship.invited_by, route, envelope)
     except RemoteError:
+        if reference:
+            raise
         # A peer that announces a route with invalid keys receives nothing, without further effect.
         tx.emit(Measure("dropped", "CannotWrap"))
         return
@@ -92,7 +94,12 @@ def post(
 
 def _is_accepted(one: Connection, uri: str) -> bool:
     """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator."""
-    return one.mediation is not None or (one.route is not None and authority(uri) == authority(one.route.uri))
+    return one.mediation is not None or authority(uri) in [authority(route.uri) for route in _accepted(one)]
+
+
+def _accepted(one: Connection) -> tuple[Route, ...]:
+    """The routes of the invitation that our user has accepted."""
+    return () if one.route is None else (one.route, *one.spare)
 
 
 def _spend_credit(tx: Transaction, name: str, size: int) -> bool:
@@ -131,14 +138,16 @@ def route_of(tx: Transaction, one: Connection, *, any_state: bool = False) -> Ro
 
 
 def _candidates(tx: Transaction, one: Connection) -> list[Route]:
-    """The usable routes in the peer's DID document."""
+    """The usable routes in the peer's DID document, and those of the invitation."""
     found = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
-    return [route for route in found if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
+    usable = [route for route in found if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
+    known = {route.uri for route in usable}
+    return usable + [route for route in _accepted(one) if route.uri not in known]
 
 
 def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
     """Whether a URI that the peer names counts: without a query, and no nearer than an address that it may name."""
-    if one.route is not None and uri == one.route.uri:
+    if uri in [route.uri for route in _accepted(one)]:
         return True
     if tx.agent.mediated_only and one.mediation is None and not uri.startswith(RELAYED_SCHEMES):
         return False
@@ -148,8 +157,8 @@ def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
 
 def _nearest(tx: Transaction, one: Connection, uri: str) -> AddressKind:
     """The nearest kind of address behind this URI: any, at the host whose invitation the user has accepted."""
-    if one.route is not None and authority(uri) == authority(one.route.uri):
+    accepted = [route.uri for route in _accepted(one)]
+    if authority(uri) in [authority(each) for each in accepted]:
         return AddressKind.LOOPBACK
-    own = [kind_of_uri(each) for each in tx.agent.web_uris]
-    accepted = kind_of_uri(one.route.uri) if one.route is not None else None
-    return max([tx.agent.nearest, *(kind for kind in (*own, accepted) if kind is not None)])
+    kinds = [kind_of_uri(each) for each in (*tx.agent.web_uris, *accepted)]
+    return max([tx.agent.nearest, *(kind for kind in kinds if kind is not None)])
