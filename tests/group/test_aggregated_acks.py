@@ -206,6 +206,21 @@ def test_an_event_that_names_ours_proves_that_its_author_has_it(settled):
     assert StoreReceipt in {type(one) for one in tx.effects}
 
 
+def test_a_membership_event_that_is_named_proves_nothing(settled):
+    """It may be known without the events before it in its chain."""
+    world = settled.fork(11)
+    author = world.group("n0")
+    head = author.chain(author.me).head_id
+    answer = world.post("n3", "hi")
+    (event,) = [load_event(row.record) for row in world.nodes["n3"].log if row.id == answer]
+    assert head in author.control and head in event.deps
+    me, tx = world.group("n3").me, transaction(world, "n0")
+    tx.update_group(world.id, acks=AggregatedAcks())
+    tx.update_acks(world.id, me, upto={}) if me in author.links.peers else None
+    aggregation.on_delivered(tx, world.id, event)
+    assert aggregation.known_upto(tx.group(world.id), me, author.me) == 0
+
+
 def test_what_is_shown_of_members_without_a_link(settled):
     world = settled.fork(16)
     post = world.post("n3", "hello")

@@ -39,8 +39,15 @@ from zerochat.group.membership import (
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import Delivered, ForkDetected, ValidityChanged, ViewChanged
 from zerochat.group.signed_streams import publisher
-from zerochat.group.state import BlockedEvent, Chain, Group, ReorderBuffer
-from zerochat.group.sync import acknowledgements, aggregation, anti_entropy, reinstated_posts, relayed_events
+from zerochat.group.state import BlockedEvent, Group, ReorderBuffer
+from zerochat.group.sync import (
+    acknowledgements,
+    aggregation,
+    anti_entropy,
+    reinstated_posts,
+    relayed_events,
+    ring_starts,
+)
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption, pending_entries
 from zerochat.group.transaction import Transaction
@@ -287,8 +294,7 @@ def _start_on_ring(tx: Transaction, name: str, author: str, since: int) -> None:
     """The author announces a start to us alone, perhaps long after we joined: it begins a chain that has not begun."""
     group = tx.group(name)
     if author not in group.log.chains and group.joining.event and not relayed_events.is_whole_chain_ours(group, author):
-        tx.update_chain(name, author, Chain.on_ring(since))
-        relayed_events.open_backfill(tx, name, author)
+        ring_starts.begin(tx, name, author, since)
         tx.set_timer(TimerKind.GAPS, name, acknowledgements.GAP_DELAY_MS, if_unset=True)
 
 

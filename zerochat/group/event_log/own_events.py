@@ -60,7 +60,9 @@ def append(tx: Transaction, name: str, kind: str, body: Mapping[str, Any]) -> Ev
     )
     # `pre` covers the heads that an earlier event of ours has named; heads beyond the limit go into the next event.
     deps = [head for head in control_heads if kind in CONTROL or head not in group.log.covered_heads][:DEPS_MAX]
-    conc = [head for head in group.log.heads if head != chain.head_id and head not in deps][:CONC_MAX]
+    # An author counts as acknowledged what we name; of a chain that is sought we may lack earlier events.
+    left_out = {chain.head_id, *deps, *(one.head_id for one in group.log.chains.values() if one.is_sought)}
+    conc = [head for head in group.log.heads if head not in left_out][:CONC_MAX]
     event = Event(
         "" if kind == GENESIS else group.id,
         kind,

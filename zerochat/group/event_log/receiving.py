@@ -31,6 +31,7 @@ from zerochat.group.sync import (
     reinstated_posts,
     relay,
     relayed_events,
+    ring_starts,
     stale_profile,
 )
 from zerochat.group.sync.positions import reported
@@ -308,8 +309,7 @@ def _begin_chain(tx: Transaction, name: str, event: Event) -> None:
         me = group.view.known(group.me)
         if me is None or event.lamport < me.joined:
             raise Refused(why="an event from before we joined, unrequested")
-        tx.update_chain(name, author, Chain.on_ring(event.seq - 1))
-        relayed_events.open_backfill(tx, name, author)
+        ring_starts.begin(tx, name, author, event.seq - 1)
 
 
 def receive_relayed(tx: Transaction, name: str, sender: str, event: Event) -> None:

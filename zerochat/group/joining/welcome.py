@@ -16,6 +16,7 @@ from zerochat.group.event_log.signing import upgraded_after
 from zerochat.group.links import rate_limits
 from zerochat.group.membership import add_of, ancestors, attestation, genesis_of, heads_of, resolve_view
 from zerochat.group.state import Admissions, Chain, EventLog, Group, Join, Links, Profile, TrustState
+from zerochat.group.sync import ring_starts
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import RUNS_MAX, Run, decompress_runs, read_runs
 from zerochat.group.wire.messages import WELCOME_BYTES_MAX, AttestationBody, WelcomeBody
@@ -128,7 +129,8 @@ def group_from_welcome(join: Join, control: dict[str, Event], since: int) -> Gro
             attestations[member] = attested
     if inviter not in attestations or attestations[inviter].heads != tuple(entries):
         raise Refused(why="a welcome without its author's attestation")
-    begin = Chain.on_ring if view.path == "ring" else Chain.after
+    is_ring, joined = view.path == "ring", control[entries[0]].lamport
+    chain = ring_starts.begun(control, joined, inviter, since) if is_ring else Chain.after(since)
     genesis = control[join.group]
     founding = genesis_of(genesis)
     if founding.envelope != join.invitation.envelope:
@@ -148,7 +150,7 @@ def group_from_welcome(join: Join, control: dict[str, Event], since: int) -> Gro
         trust=TrustState(attestations=attestations),
         links=Links(relationships={inviter: join.relationship}),
         log=EventLog(
-            chains={inviter: replace(begin(since), upgraded=upgraded_after(control, entries[0], since))},
+            chains={inviter: replace(chain, upgraded=upgraded_after(control, entries[0], since))},
             lamport=max(event.lamport for event in control.values()),
             heads=heads_of(control),
         ),

@@ -38,6 +38,8 @@ class Backfill(Struct, frozen=True):
     """The member that relayed the unconfirmed stretch."""
     since_joining: bool = False
     """Part of the stretch dates from after we joined, so it is ours under any history rule."""
+    exhausted_by: tuple[str, ...] = ()
+    """On the ring: the members without anything below `first` that dates from after we joined."""
 
 
 class ChainStart(Enum):
@@ -51,6 +53,9 @@ class ChainStart(Enum):
     """The chain is known from relaying members alone."""
     UNANNOUNCED_FIXED = "unannounced-fixed"
     """The same, and a signed post, or a former member's own, was delivered."""
+    SOUGHT = "sought"
+    """On the ring: it began with the first event that came, and earlier ones from after we joined may be missing
+    (`sync/ring_starts.py`)."""
 
 
 _UNANNOUNCED, _UNANNOUNCED_FIXED = ChainStart.UNANNOUNCED, ChainStart.UNANNOUNCED_FIXED
@@ -61,6 +66,7 @@ class StartEvent(Enum):
 
     ANNOUNCED = "announced"
     AUTHOR_POST = "author-post"
+    FOUND = "found"
 
 
 START_TRANSITIONS: Mapping[tuple[ChainStart, StartEvent], ChainStart] = {
@@ -68,8 +74,10 @@ START_TRANSITIONS: Mapping[tuple[ChainStart, StartEvent], ChainStart] = {
     (ChainStart.OPEN, StartEvent.AUTHOR_POST): ChainStart.FIXED,
     (ChainStart.UNANNOUNCED, StartEvent.ANNOUNCED): ChainStart.OPEN,
     (ChainStart.UNANNOUNCED, StartEvent.AUTHOR_POST): ChainStart.UNANNOUNCED_FIXED,
+    (ChainStart.SOUGHT, StartEvent.FOUND): ChainStart.OPEN,
 }
-"""All other pairs leave the state as it is. A chain begins as OPEN (`Chain.after`) or UNANNOUNCED (`Chain.relayed`)."""
+"""All other pairs leave the state as it is. A chain begins as OPEN (`Chain.after`), UNANNOUNCED (`Chain.relayed`) or
+SOUGHT (`Chain.on_ring`)."""
 
 
 class Chain(Struct, frozen=True):
@@ -102,7 +110,9 @@ class Chain(Struct, frozen=True):
     def on_ring(cls, since: int) -> Self:
         """A chain on the ring, where authors announce nothing to most members: it begins with the first signed event
         that comes, and what is missing before that is fetched."""
-        return cls(since, backfill=Backfill(since + 1, since_joining=True) if since else None)
+        if not since:
+            return cls()
+        return cls(since, start=ChainStart.SOUGHT, backfill=Backfill(since + 1, since_joining=True))
 
     @classmethod
     def relayed(cls, since: int, *, detached: bool = False) -> Self:
@@ -121,6 +131,11 @@ class Chain(Struct, frozen=True):
         return start is _UNANNOUNCED or start is _UNANNOUNCED_FIXED
 
     @property
+    def is_sought(self) -> bool:
+        """Whether events from after we joined may be missing at its beginning."""
+        return self.start is ChainStart.SOUGHT
+
+    @property
     def is_fixed(self) -> bool:
         """Whether an announcement of its author can no longer move its start."""
         return self.start in (ChainStart.FIXED, ChainStart.UNANNOUNCED_FIXED)
@@ -131,6 +146,12 @@ class Chain(Struct, frozen=True):
         if self.is_unannounced:
             return 0
         return self.seq if self.confirmed is None else self.confirmed.seq
+
+    @property
+    def complete_seq(self) -> int:
+        """The last place that we acknowledge: all that is meant for us up to there is here, by the author's own
+        word."""
+        return 0 if self.is_sought else self.confirmed_seq
 
 
 class EarlyEvent(Redacted, frozen=True):

@@ -191,7 +191,7 @@ def sync_message(
         "group": name,
         **positions,
         "start_seq": peer.start_seq,
-        "acked": group.chain(member).confirmed_seq,
+        "acked": group.chain(member).complete_seq,
         "heads": list(heads),
         "attestation": word,
         "reach": _reach(tx, group),

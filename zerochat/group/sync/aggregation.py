@@ -116,12 +116,12 @@ def _current(group: Group) -> AggregatedAcks:
 
 def on_delivered(tx: Transaction, name: str, event: Event) -> None:
     """An event was delivered, of another member or ours. If it names our last one, its author has signed that it has
-    our chain."""
+    our chain; a membership event may be known without those before it in its chain."""
     group = tx.group(name)
     if not neighbours.is_ring(group):
         return
     head = group.chain(group.me).head_id
-    if head and event.author != group.me and (head in event.conc or head in event.deps):
+    if event.author != group.me and head in event.conc and head not in group.control:
         record_direct(tx, name, event.author, group.seq, via=event.author)
     on_progress(tx, name, event.author)
 
@@ -254,7 +254,7 @@ def _acknowledge(tx: Transaction, name: str) -> None:
     due, places = group.acks.due, group.view.places
     if not due or not is_aggregated(group):
         return
-    filling = {author for author in due if _is_filling(group, group.chain(author))}
+    filling = {author for author in due if _is_filling(group.chain(author))}
     tx.update_group(name, acks=replace(_current(group), due=frozenset(filling)))
     if filling:
         tx.set_timer(TimerKind.ACK_SETS, name, FILLING_MS)
@@ -262,11 +262,9 @@ def _acknowledge(tx: Transaction, name: str) -> None:
         _merge(tx, name, author, _authentic_upto(group.chain(author)), 1 << places[group.me])
 
 
-def _is_filling(group: Group, chain: Chain) -> bool:
-    """Whether earlier events of this chain are still being fetched, or its end is not authentic yet."""
-    backfill, progress = chain.backfill, group.sync.backfill
-    is_fetched = progress is not None and not progress.done
-    return chain.confirmed is not None or (is_fetched and backfill is not None and backfill.first > 1)
+def _is_filling(chain: Chain) -> bool:
+    """Whether earlier events of this chain from after we joined may be missing, or its end is not authentic yet."""
+    return chain.confirmed is not None or chain.is_sought
 
 
 def _authentic_upto(chain: Chain) -> int:

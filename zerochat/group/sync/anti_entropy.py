@@ -148,7 +148,7 @@ def answer_report(tx: Transaction, name: str, member: str, positions: Iterable[t
     if tx.now < peer.anti_entropy.sync_sent_at + ANSWER_INTERVAL_MS:
         return
     others = {did: upto for did, upto in positions if did not in (member, group.me)}
-    if any(upto < group.chain(did).confirmed_seq for did, upto in others.items()):
+    if any(upto < group.chain(did).complete_seq for did, upto in others.items()):
         acknowledgements.request_missing(tx, name, member)
 
 

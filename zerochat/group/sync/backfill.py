@@ -32,7 +32,7 @@ from zerochat.group.state import (
     PullPurpose,
     PullRequest,
 )
-from zerochat.group.sync import aggregation, pull_requests, reinstated_posts
+from zerochat.group.sync import aggregation, pull_requests, reinstated_posts, ring_starts
 from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX, contradicts_signed, is_full, signed_by
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -118,7 +118,7 @@ def request_page(tx: Transaction, name: str) -> None:
     if progress.done and not progress.requested_authors >= chains.keys():
         progress = progress.reopened()  # more history turned out to exist
     elif progress.done:
-        recheck = _recheck(tx, group, progress) if chains and _is_full_history(group) else None
+        recheck = _recheck(tx, group, progress) if _is_rechecked(group, chains) else None
         if recheck is None:
             return
         progress = recheck
@@ -137,6 +137,11 @@ def request_page(tx: Transaction, name: str) -> None:
         name,
         max(delay, NO_PEER_MS) if target is None and progress.idle_rounds >= WAITS_MAX else delay,
     )
+
+
+def _is_rechecked(group: Group, chains: Iterable[str]) -> bool:
+    """Whether members are asked again for these chains after all were asked in vain."""
+    return any(_is_full_history(group) or group.chain(author).is_sought for author in chains)
 
 
 def _recheck(tx: Transaction, group: Group, progress: BackfillProgress) -> BackfillProgress | None:
@@ -274,6 +279,8 @@ def receive_page(
             received += count
             backfill = tx.group(name).chain(author).backfill
             confirmed = confirmed or (backfill is not None and backfill.unconfirmed_top is None)
+    if not more:
+        ring_starts.on_last_page(tx, name, member, request, events)
     # Although there should be more: a member that claims so without showing any must not be asked for ever.
     no_progress = not received
     exhausted = not received and progress.tries >= _tries_max(group)
@@ -298,7 +305,7 @@ def receive_page(
         _report(tx, name, progress)
     else:
         tx.update_sync(name, backfill=progress)
-    if finished and _is_full_history(group):
+    if finished and (_is_full_history(group) or _is_rechecked(tx.group(name), wanted)):
         tx.set_timer(TimerKind.BACKFILL, name, RECHECK_MS << progress.rechecks)
     if not finished and not (no_progress and more):  # else with backoff, as set by `request_page`
         tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS if no_progress or page_follows else 1)
@@ -333,6 +340,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         first = max(signed, default=-1) + 1  # a member that has left has signed its last place
     lamport = now + AHEAD_MS_MAX + 1
     stored_bytes = stored = 0
+    last = None
     for event in events:
         fault = _fault(group, first, before, event) if record else "HistoryOfOtherAuthor"
         if retention.is_premature(tx, name, event):
@@ -353,7 +361,8 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
             unconfirmed_top = ChainPosition(event.seq, event.id, event.lamport)
         first, before = event.seq, event.pre
         if chain.seq == 0 and neighbours.is_ring(group):
-            chain = Chain(event.seq, event.id, event.lamport)
+            begun = ring_starts.begun_in(group, author, event.seq)
+            chain = replace(begun, head_id=event.id, lamport=event.lamport)
         elif chain.seq == 0:  # its author has not announced where it begins for us, and may never do so
             chain = Chain(
                 event.seq,
@@ -368,12 +377,14 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
             read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)
-        received += 1
+        received, last = received + 1, event
     storage_quota.charge(tx, name, member, stored_bytes, stored)
-    if received:
+    if last is not None:
         source = (backfill.relayed_by or member) if unconfirmed_top else ""
-        backfill = Backfill(first, before, anchored, unconfirmed_top, source, backfill.since_joining)
+        since_joining = (chain.backfill or backfill).since_joining
+        backfill = Backfill(first, before, anchored, unconfirmed_top, source, since_joining)
         tx.update_chain(name, author, replace(chain, backfill=backfill))
+        ring_starts.on_extended(tx, name, author, last)
         aggregation.on_progress(tx, name, author)
         tx.update_log(name, lamport=read)
     return received

@@ -21,10 +21,10 @@ PART_MAX = 8
 
 
 def confirmed_positions(group: Group, members: Iterable[str]) -> list[int]:
-    """How far we have the chains of these members by the author's own word. Relayed events do not count: the author may
-    still retransmit them."""
+    """How far we have the chains of these members by the author's own word, and completely. Relayed events do not
+    count: the author may still retransmit them."""
     chains = group.log.chains
-    return [chains[did].confirmed_seq if did in chains else 0 for did in members]
+    return [chains[did].complete_seq if did in chains else 0 for did in members]
 
 
 def position_fields(tx: Transaction, group: Group, *, whole: bool) -> tuple[dict[str, Any], Sequence[str]]:

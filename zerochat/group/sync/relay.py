@@ -71,7 +71,7 @@ def receive_request(tx: Transaction, name: str, sender: str, view: str, unreache
     group = tx.group(name)
     if view != group.view.checksum:
         return
-    upto = group.chain(sender).confirmed_seq
+    upto = group.chain(sender).complete_seq
     for place in sorted(set(unreached)):
         member = group.view.order[place] if place < len(group.view.order) else sender
         if member == sender or member not in group.links.peers:

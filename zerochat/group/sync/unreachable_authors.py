@@ -18,7 +18,7 @@ from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, neighbours
 from zerochat.group.state import Chain, Group, PullPurpose, PullRequest, UnreachableAuthor
-from zerochat.group.sync import pull_requests
+from zerochat.group.sync import pull_requests, ring_starts
 from zerochat.group.sync.relayed_events import (
     is_past_claims,
     is_unreachable,
@@ -104,12 +104,12 @@ def _request_after(group: Group, author: str, member: str) -> int:
     return 0 if is_past_claims(group, author) and member != chain.relayed_by else chain.seq
 
 
-class _Unusable(Exception):
+class Unusable(Exception):
     """Events whose dependencies are unknown: they cannot begin a chain."""
 
 
-def _begin_chain(tx: Transaction, name: str, member: str, author: str, events: Sequence[Event]) -> None:
-    """Begin the author's chain with these events, or continue it. Raises RemoteError or _Unusable."""
+def begin_chain(tx: Transaction, name: str, member: str, author: str, events: Sequence[Event]) -> None:
+    """Begin the author's chain with these events, or continue it. Raises RemoteError or Unusable."""
     group = tx.group(name)
     if not events:
         if neighbours.is_ring(group):  # what it has sent before is history
@@ -121,12 +121,13 @@ def _begin_chain(tx: Transaction, name: str, member: str, author: str, events: S
     if events[0].seq != chain.seq + 1:
         detached = chain.detached or chain.confirmed is not None
         since = events[0].seq - 1
-        chain_start = Chain.on_ring(since) if neighbours.is_ring(group) else Chain.relayed(since, detached=detached)
+        is_ring = neighbours.is_ring(group)
+        chain_start = ring_starts.begun_in(group, author, since) if is_ring else Chain.relayed(since, detached=detached)
         tx.update_chain(name, author, chain_start)
     for event in events:
         receiving.receive_relayed(tx, name, member, event)
     if tx.group(name).chain(author).seq < events[0].seq:
-        raise _Unusable
+        raise Unusable
     open_backfill(tx, name, author)
 
 
@@ -140,8 +141,8 @@ def receive(tx: Transaction, name: str, member: str, request: PullRequest, event
     relevant = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
     try:
         with tx.attempt():
-            _begin_chain(tx, name, member, author, relevant)
-    except _Unusable:
+            begin_chain(tx, name, member, author, relevant)
+    except Unusable:
         pass  # requested again
     else:
         group = tx.group(name)
