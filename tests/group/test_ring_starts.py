@@ -3,10 +3,12 @@
 import pytest
 
 from tests.support.ring_world import RingWorld
+from zerochat.group.effects import Notify, StoreEvent
 from zerochat.group.event_log import own_events, receiving
 from zerochat.group.event_log.event import POST, load_event
 from zerochat.group.inputs import StepContext
 from zerochat.group.membership import Policy
+from zerochat.group.notifications import Delivered
 from zerochat.group.state import BackfillProgress, PullPurpose, PullRequest
 from zerochat.group.sync import acknowledgements, aggregation, backfill, positions, ring_starts
 from zerochat.group.transaction import Transaction
@@ -74,6 +76,15 @@ class Reader:
     def claims(self, member, upto):
         acknowledgements.record_acks(self.tx, self.world.id, member, [(self.author, upto)])
 
+    def stored(self):
+        """The places of the stored events of the author that are news, and those that are not; only the former are
+        notified of."""
+        rows = [one for one in self.tx.effects if isinstance(one, StoreEvent) and one.author == self.author]
+        notified = [one.notification for one in self.tx.effects if isinstance(one, Notify)]
+        told = {one.id for one in notified if isinstance(one, Delivered)}
+        assert {row.id for row in rows if not row.history} == told & {row.id for row in rows}
+        return [row.seq for row in rows if not row.history], [row.seq for row in rows if row.history]
+
 
 def test_nothing_is_acknowledged_until_the_start_is_found(world):
     reader = Reader(world, 3)
@@ -96,6 +107,28 @@ def test_our_events_name_no_event_of_a_chain_whose_start_is_sought(world):
     reader.page(reader.older[0], 1, upto=1)
     after = own_events.append(reader.tx, world.id, POST, {"text": "hello"})
     assert reader.events[1].id not in before.conc and reader.events[1].id in after.conc
+
+
+def test_what_is_fetched_of_our_own_time_is_news(world):
+    reader = Reader(world, 4)
+    reader.receive(4)
+    reader.page(reader.older[0], 3, upto=3, more=True)
+    reader.page(reader.older[0], 2, 1, upto=2)
+    assert reader.stored() == ([4, 3, 1, 2], [])
+
+
+def test_a_chain_that_is_fetched_from_its_beginning_is_news(world):
+    reader = Reader(world, 3)
+    reader.page(reader.older[0], 3, 2, 1, upto=3)
+    assert reader.stored() == ([1, 2, 3], []) and not reader.chain.is_sought and reader.chain.complete_seq == 3
+
+
+def test_what_dates_from_before_our_joining_is_history(world, monkeypatch):
+    reader = Reader(world, 3)
+    monkeypatch.setattr(backfill, "_rules", lambda group: ("all", "all"))
+    monkeypatch.setattr(ring_starts, "joined", lambda group: reader.events[1].lamport)
+    reader.page(reader.older[0], 3, 2, 1, upto=3)
+    assert reader.stored() == ([2, 3], [1]) and not reader.chain.is_sought and reader.chain.complete_seq == 3
 
 
 def test_the_author_alone_says_that_nothing_is_missing(world):
@@ -179,3 +212,4 @@ def test_a_joiner_is_counted_by_authors_that_spoke_before(world):
 
     assert world.run(is_counted, for_ms=240_000, every_ms=1_000)
     assert not any(chain.is_sought for chain in world.group(name).log.chains.values())
+    assert not any(row.history for row in world.nodes[name].log if row.id in posts)

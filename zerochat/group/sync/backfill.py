@@ -15,6 +15,7 @@ from zerochat.errors import Refused, RemoteError
 from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Measure, Notify, StoreEvent
+from zerochat.group.event_log import delivery
 from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.event_log.signing import check_author
@@ -32,7 +33,7 @@ from zerochat.group.state import (
     PullPurpose,
     PullRequest,
 )
-from zerochat.group.sync import aggregation, pull_requests, reinstated_posts, ring_starts
+from zerochat.group.sync import aggregation, pull_requests, reinstated_posts, ring_starts, unreachable_authors
 from zerochat.group.sync.relayed_events import UNCONFIRMED_MAX, contradicts_signed, is_full, signed_by
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
@@ -275,7 +276,7 @@ def receive_page(
         events = [event for event in events if event.lamport >= joined]
     received, confirmed = 0, False
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
-        if count := _prepend(tx, name, member, author, stretch):
+        if count := _receive_stretch(tx, name, member, author, [*stretch]):
             received += count
             backfill = tx.group(name).chain(author).backfill
             confirmed = confirmed or (backfill is not None and backfill.unconfirmed_top is None)
@@ -326,6 +327,23 @@ def _report(tx: Transaction, name: str, progress: BackfillProgress) -> None:
     tx.emit(Notify(HistoryProgress(name, progress.received, remaining(group)[1], progress.done)))
 
 
+def _receive_stretch(tx: Transaction, name: str, member: str, author: str, events: Sequence[Event]) -> int:
+    """Store events of one author, newest first; returns their number. On the ring a chain begins with those from after
+    we joined, which are news like any that is delivered."""
+    group = tx.group(name)
+    if not neighbours.is_ring(group) or author in group.log.chains or author == group.me:
+        return _prepend(tx, name, member, author, events)
+    ours = [event for event in events if event.lamport >= ring_starts.joined(group)]
+    try:
+        with tx.attempt():
+            unreachable_authors.begin_chain(tx, name, member, author, ours[::-1])
+    except unreachable_authors.Unusable:
+        return 0
+    if ours and author not in tx.group(name).log.chains:
+        return 0
+    return len(ours) + _prepend(tx, name, member, author, events[len(ours) :])
+
+
 def _prepend(tx: Transaction, name: str, member: str, author: str, events: Iterable[Event]) -> int:
     """Store events of one author, newest first, that lead up to the chain that we have; returns their number. The first
     one that does not fit ends the page."""
@@ -340,6 +358,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         first = max(signed, default=-1) + 1  # a member that has left has signed its last place
     lamport = now + AHEAD_MS_MAX + 1
     stored_bytes = stored = 0
+    live_since, live = ring_starts.joined(group) if neighbours.is_ring(group) else lamport, list[Event]()
     last = None
     for event in events:
         fault = _fault(group, first, before, event) if record else "HistoryOfOtherAuthor"
@@ -372,12 +391,18 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
                 relayed_by=member,
                 start=ChainStart.UNANNOUNCED,
             )
-        if not event.is_control and may_post(group.view, author, event.seq):
+        is_stored = not event.is_control and may_post(group.view, author, event.seq)
+        if is_stored and event.lamport >= live_since:
+            live.append(event)
+        elif is_stored:
             stored_bytes, stored = stored_bytes + _store(tx, name, event, by), stored + 1
             read = max(read, event.lamport)  # answers to it sort below it
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)
         received, last = received + 1, event
+    for event in reversed(live):
+        delivery.store_content(tx, name, event, late=event.lamport < read, relayed_by="")
+        read = max(read, event.lamport)  # answers to it sort below it
     storage_quota.charge(tx, name, member, stored_bytes, stored)
     if last is not None:
         source = (backfill.relayed_by or member) if unconfirmed_top else ""
