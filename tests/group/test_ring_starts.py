@@ -213,3 +213,13 @@ def test_a_joiner_is_counted_by_authors_that_spoke_before(world):
     assert world.run(is_counted, for_ms=240_000, every_ms=1_000)
     assert not any(chain.is_sought for chain in world.group(name).log.chains.values())
     assert not any(row.history for row in world.nodes[name].log if row.id in posts)
+
+
+def test_members_that_never_post_are_not_sought(world):
+    for node in world.nodes.values():
+        group = node.agent.groups[world.id]
+        silent = group.view.members.keys() - group.log.chains.keys() - {group.me}
+        assert not silent & backfill._incomplete_chains(group).keys()
+    reader = Reader(world, 0)
+    reader.claims(reader.older[0], 1)
+    assert reader.author in backfill._incomplete_chains(reader.group), "a member reports an event"

@@ -21,13 +21,13 @@ from zerochat.group.dcgka.publisher import lacks_key_events, resend
 from zerochat.group.effects import Notify, ReadOwnEvents
 from zerochat.group.event_log.event import load_event
 from zerochat.group.event_log.lamport import is_older
-from zerochat.group.links import content_keys, mediator_mail, mediator_receipts, outbox, storage_quota
+from zerochat.group.links import content_keys, mediator_mail, mediator_receipts, neighbours, outbox, storage_quota
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation, log_of
 from zerochat.group.notifications import Receipt, ViewChanged
 from zerochat.group.signed_streams import publisher, statements
 from zerochat.group.state import Agent, Group
-from zerochat.group.sync import aggregation
+from zerochat.group.sync import aggregation, relayed_events
 from zerochat.group.sync.chain_heads import head_digests
 from zerochat.group.sync.positions import position_fields, reported
 from zerochat.group.sync.receipts import store_receipt
@@ -126,6 +126,8 @@ def record_acks(tx: Transaction, name: str, member: str, positions: Iterable[tup
             tx.emit(Notify(Receipt(name, member, author, after, upto)))
             if upto > group.chain(author).seq:  # usually still under way
                 tx.mark_ahead(name, author)
+                if neighbours.is_ring(group) and author not in group.log.chains:
+                    relayed_events.reopen_backfill(tx, name, author)
                 tx.set_timer(
                     TimerKind.GAPS,
                     name,

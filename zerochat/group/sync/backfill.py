@@ -6,7 +6,7 @@ the rest stays unconfirmed until the author speaks. The group and the invitation
 (`Policy.history`); every member that answers enforces that.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.event_log.signing import check_author
 from zerochat.group.links import mediator_mail, neighbours, storage_quota
-from zerochat.group.membership import log_of, may_post
+from zerochat.group.membership import may_post
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import HistoryProgress
 from zerochat.group.state import (
@@ -65,28 +65,24 @@ def start(tx: Transaction, name: str) -> None:
 
 def _incomplete_chains(group: Group) -> dict[str, Backfill]:
     """The chains with a known missing part below what we have."""
-    chains_found, known = {}, _known_authors(group)
+    chains_found = {}
     for author in (*group.view.members, *group.view.former):
-        if author == group.me or author in group.trust.quarantine or author not in known:
+        if author == group.me or author in group.trust.quarantine:
             continue
         chain = group.chain(author)
         if chain.backfill is not None and chain.backfill.first > 1:
             chains_found[author] = chain.backfill
-        elif author not in group.log.chains and group.joining.event:
+        elif author not in group.log.chains and group.joining.event and _has_chain(group, author):
             until = group.view.former[author].until if author in group.view.former else None
             if until != 0:
                 chains_found[author] = Backfill(NEWEST if until is None else until + 1)
     return chains_found
 
 
-def _known_authors(group: Group) -> Container[str]:
-    """The authors that may have sent something. On the ring, where most members are silent, those of which we have an
-    event, or a peer has reported one; a later report reopens the backfill (`unreachable_authors.py`)."""
-    if not neighbours.is_ring(group):
-        return group.view.members.keys() | group.view.former.keys()
-    reported = {number for peer in group.links.peers.values() for number, upto in peer.acks.upto.items() if upto}
-    named = {author for author, number in group.links.numbers.items() if number in reported}
-    return named | group.log.chains.keys() | log_of(group.control).by_author.keys()
+def _has_chain(group: Group, author: str) -> bool:
+    """Whether an author that we have nothing of may have made events; on the ring, where few members are linked to it
+    and many never post, whether a member reports any."""
+    return not neighbours.is_ring(group) or author in group.view.former or author in group.sync.ahead
 
 
 def _fetchable_chains(group: Group) -> dict[str, Backfill]:
