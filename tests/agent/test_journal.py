@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from msgspec import defstruct, field
 from msgspec.structs import replace
 
-from tests.support.journals import KEY, Branch, Bush, Leaf, Tree, Twig, Wreath
+from tests.support.journals import KEY, Branch, Bush, Hedge, Leaf, Tree, Twig, Wreath
+from tests.support.membership_book import Book, did
 from zerochat.agent.storage import journal as journal_module
 from zerochat.agent.storage import tables as rows
 from zerochat.agent.storage.integrity_scan import IntegrityScan
@@ -40,8 +41,12 @@ from zerochat.agent.storage.journal import (
     UnsupportedJournal,
     WrongKey,
 )
-from zerochat.agent.storage.state_parts import changes
+from zerochat.agent.storage.state_parts import assemble, changes
 from zerochat.group.effects import ConfirmEvents, DeleteBlobs, RefuteEvents, StoreBlob, StoreEvent, StoreReceipt
+from zerochat.group.event_log.event import ADD
+from zerochat.group.membership import log_of
+from zerochat.group.membership.log import extend_control
+from zerochat.group.membership.view import View
 
 MEMBERS = ["did:m", "did:n", "did:o"]
 
@@ -148,18 +153,33 @@ def test_every_state_round_trips(long_lived: Journal, start: Tree, data: st.Data
 
 
 def test_only_composites_are_split(path: Path):
-    """The entries of a split dict come back in the order of their first write, those of any other in their own."""
+    """The entries of a split dict come back in the order of their first write, or of their keys, those of any other in
+    their own."""
     first = {"b": Leaf(2)}
     both = {"a": Leaf(1), "b": Leaf(2)}
     with Journal.create(path, KEY) as journal:
-        journal.commit(before := Bush(Twig(first), Wreath(first)))
-        after = Bush(Twig(both), Wreath(both))
-        assert [path for path, _ in changes(before, after)] == ["twig/leaves/a", "twig/leaves/b", "wreath"]
+        journal.commit(before := Bush(Twig(first), Wreath(first), Hedge(first)))
+        after = Bush(Twig(both), Wreath(both), Hedge({**both, "b": first["b"]}))
+        changed = ["twig/leaves/a", "twig/leaves/b", "wreath", "hedge/leaves/a"]
+        assert [path for path, _ in changes(before, after)] == changed
         journal.commit(after)
     with Journal.open(path, KEY) as journal:
         found = journal.load(Bush)
     assert found == after
     assert list(found.wreath.leaves) == ["a", "b"] and list(found.twig.leaves) == ["b", "a"]
+    assert list(found.hedge.leaves) == ["a", "b"]
+
+
+def test_an_addition_writes_one_member_of_the_view():
+    """Not the view of all members, at each of them."""
+    book = Book(members="bcd")
+    control, before = book.control, log_of(book.control).view()
+    added = book.make("a", ADD, book.addition("a", "e"))
+    _, after = extend_control(control, added)
+    assert [path for path, _ in changes(before, after)] == [f"members/{did('e')}", "checksum"]
+    rows = [(path, value) for path, value in changes(None, after) if value is not None]
+    found, moved = assemble(View, reversed(rows))
+    assert found == after and list(found.members) == list(after.members) and not moved
 
 
 def test_only_changed_objects_are_written(path: Path):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, field
 
-from zerochat.group.composite import Composite
+from zerochat.group.composite import Composite, SortedComposite
 
 KEY = bytes(range(32))
 
@@ -41,6 +41,11 @@ class Wreath(Struct, frozen=True):
     leaves: dict[str, Leaf] = field(default_factory=dict)
 
 
+class Hedge(SortedComposite, frozen=True):
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+
+
 class Bush(Struct, frozen=True):
     twig: Twig = Twig()
     wreath: Wreath = Wreath()
+    hedge: Hedge = Hedge()

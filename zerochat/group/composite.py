@@ -5,3 +5,7 @@ from msgspec import Struct
 
 class Composite(Struct, frozen=True):
     """A record whose fields are parts of the checkpoint. The order of its dicts is not kept."""
+
+
+class SortedComposite(Composite, frozen=True):
+    """A `Composite` whose dicts of records are in the order of their keys."""

@@ -2,12 +2,12 @@
 
 A batch changes little of a large state: one counter of one member of one group. So each field of the root is a part; a
 field that is a dict of structs is split by entry; an entry that itself contains such a dict is split by field, and so
-are a `Composite`, whose dicts of bytes and of tuples are split by entry too, and an `Erasable`, whose parts are sealed
-(`is_erasable`), and whose defaults have none. Values are immutable, so a part with an identical object is unchanged,
-and the cost of finding changes is proportional to the changes.
+are a `Composite`, whose dicts of bytes, numbers and tuples are split by entry too, and an `Erasable`, whose parts are
+sealed (`is_erasable`), and whose defaults have none. Values are immutable, so a part with an identical object is
+unchanged, and the cost of finding changes is proportional to the changes.
 
-The entries of a split dict come back in the order in which they were first written. A struct whose dicts have an order
-that matters, such as a membership view, is one part.
+The entries of a split dict come back in the order in which they were first written, those of a `SortedComposite`, such
+as a membership view, in the order of their keys. A struct whose dicts have another order that matters is one part.
 
 Parts are MessagePack, decoded by the types of the structs. An absent field takes its default, and an unknown part is
 ignored.
@@ -24,7 +24,7 @@ from msgspec.structs import fields
 
 from zerochat.crypto.structs import Erasable
 from zerochat.errors import ZerochatError
-from zerochat.group.composite import Composite
+from zerochat.group.composite import Composite, SortedComposite
 
 S = TypeVar("S")
 
@@ -83,7 +83,7 @@ def _part_of(hint: Any, *, composite: bool) -> "_Part":
             fields = _fields_of(arguments[1])
             splits = any(not isinstance(part, _Whole) for part in fields.parts.values())
             return _Entries(arguments[0], fields if splits or _is(arguments[1], Erasable) else _whole_of(arguments[1]))
-        if composite and (arguments[1] is bytes or get_origin(arguments[1]) is tuple):
+        if composite and (arguments[1] in (bytes, int) or get_origin(arguments[1]) is tuple):
             return _Entries(arguments[0], _whole_of(arguments[1]))
     if get_origin(hint) in (Union, UnionType) and len(others := [one for one in arguments if one is not NoneType]) == 1:
         return _fields_of(others[0]) if _is(others[0], Erasable) else _whole_of(hint)
@@ -249,6 +249,8 @@ def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) ->
         below = f"{path}/{each.name}" if path else each.name
         if each.name in node.below:
             values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
+            if issubclass(part.type, SortedComposite) and isinstance(part.parts[each.name], _Entries):
+                values[each.name] = dict(sorted(values[each.name].items()))
         elif each.required:
             raise UnreadablePart(f"{below} is missing")
         elif not (each.name in part.defaults or _is_leaf(part.parts[each.name])):

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from zerochat.evidence.case import Rules
+from zerochat.group.composite import SortedComposite
 from zerochat.group.membership.bodies import Policy, TermsBody
 from zerochat.limits import MEMBERS_MAX, MEMBERS_MAX_BY_PATH
 
@@ -61,7 +62,7 @@ class Terms(Struct, frozen=True):
     rules: Rules
 
 
-class View(Struct, frozen=True, dict=True):
+class View(SortedComposite, frozen=True, dict=True):
     """The members of a group and its rules, by one member's membership events."""
 
     members: dict[str, Member]
