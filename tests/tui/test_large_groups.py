@@ -15,6 +15,7 @@ from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation.name_list import OFFERED_MAX, NameList
 from zerochat.presentation.search_text import fold
 from zerochat.rpc import MemberInfo
+from zerochat.tui.composer.arguments import names_for
 from zerochat.tui.composer.completion import completions
 from zerochat.tui.state import member_sync
 from zerochat.tui.state.members import Members, rank_of
@@ -60,6 +61,20 @@ def test_the_member_list_shows_a_page_and_more_on_request(tmp_path):
             assert found.highlighted == MEMBER_PAGE_MAX
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("/new club", []),
+        ("/new club --", ["club --kind "]),
+        ("/new club --kind la", ["club --kind large"]),
+        ("/new the club --kind c", ["the club --kind classic-multi", "the club --kind classic-single"]),
+        ("/new club --keep", []),
+    ],
+)
+def test_the_kind_of_a_new_group_is_completed(typed, offered):
+    assert names_for(typed, ["ann"]) == offered
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])

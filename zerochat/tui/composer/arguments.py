@@ -5,6 +5,7 @@ from typing import Final
 
 from zerochat.agent.settings.options import KEYS, OPTIONS, full_name
 from zerochat.agent.settings.values import LEVELS, SUBSTRING_CHARS_MIN
+from zerochat.presentation import group_kinds
 from zerochat.presentation.name_list import indexed
 from zerochat.presentation.search_text import fold
 from zerochat.slash_commands import ALIASES, COMMANDS, named
@@ -31,6 +32,8 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     word, space, start = text.partition(" ")
     if word.lower() in ("/send", "/export") and space and "\n" not in text:
         return paths_for(start.lstrip())
+    if word.lower() == "/new" and space and "\n" not in text:
+        return _kind_words(start)
     if word.lower() == "/proof" and space and "\n" not in text:
         return _proof_words(start.lstrip())
     info = named(word[1:]) if word.startswith("/") else None
@@ -42,6 +45,15 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     known = indexed(names if info.of_peer else ())
     behind = [f"{each} {last}" for each in known.heading(typed) for last in info.last] if info.last else []
     return [*known.starting(typed), *(each for each in (*info.last, *behind) if fold(each).startswith(fold(typed)))]
+
+
+def _kind_words(typed: str) -> list[str]:
+    """Completions of `NAME --kind KIND`."""
+    name, option, kind = typed.rpartition(" --kind ")
+    if option:
+        return [f"{name}{option}{each}" for each in group_kinds.BY_NAME if each.startswith(kind.lower())]
+    name, dashes, rest = typed.rpartition(" --")
+    return [f"{name} --kind "] if dashes and "kind".startswith(rest) else []
 
 
 def _proof_words(typed: str) -> list[str]:
