@@ -243,9 +243,10 @@ def test_an_offer_is_a_link_and_a_qr_code(run, agent, monkeypatch) -> None:
     assert run("connect --invite --format url") == (0, offer.url + "\n", "")
     code, out, _ = run("connect --invite --format qr")
     assert code == 0 and out.startswith(offer.url + "\n\n\x1b[30;107m")
-    assert json.loads(run("connect --invite --format json")[1])["connection"] == "C"
+    assert json.loads(run("connect --invite --name archive --format json")[1])["connection"] == "C"
     assert of(served, "offer_connection")[0] == OfferConnectionParams("didcomm/v1", 3_600)
     assert of(served, "offer_connection")[1] == OfferConnectionParams("didcomm/v2", 86_400)
+    assert of(served, "offer_connection")[-1] == OfferConnectionParams("didcomm/v2", 86_400, "archive")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     code, out, err = run("connect --invite --format qr")

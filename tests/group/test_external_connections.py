@@ -145,6 +145,15 @@ def test_connection_labels_have_no_invisible_characters():
     assert two.one("bob").label == "Alice"
 
 
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+def test_invitation_may_name_the_connection(envelope):
+    two = Two()
+    offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600, "the arc\u200ehive"))
+    assert two.one("alice").label == "the archive"
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    assert two.one("alice").label == "the archive" and two.one("alice").state == "established"
+
+
 def test_unanswered_invitation_is_deleted():
     two = Two()
     offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))

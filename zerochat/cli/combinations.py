@@ -22,7 +22,7 @@ NOT_TOGETHER: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--timeout", "list|get|save|remove=list"),
         ("--timeout", "list|get|save|remove=remove"),
     ),
-    "connect": (("--name", "--invite"), ("--timeout", "--invite")),
+    "connect": (("--timeout", "--invite"),),
     "sim": (
         ("--jobs", "--seed"),
         *(

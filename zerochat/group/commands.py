@@ -209,8 +209,9 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             if mediate:
                 mediators.request_mediation(tx, name)
             return ConnectionUpdated(name)
-        case OfferConnection(envelope, label, lifetime_s):
-            return ConnectionOffered(*connections.create_invitation(tx, envelope, label or tx.agent.label, lifetime_s))
+        case OfferConnection(envelope, label, lifetime_s, name):
+            label = label or tx.agent.label
+            return ConnectionOffered(*connections.create_invitation(tx, envelope, label, lifetime_s, name))
         case EndConnection(reference):
             name = find_connection(tx.agent, reference)
             if tx.agent.connections[name].mediation is not None:

@@ -324,7 +324,10 @@ class OfferConnection(Struct, frozen=True):
 
     envelope: str
     label: str
+    """Our name for the peer to see."""
     lifetime_s: int
+    name: str = ""
+    """The local name of the connection; empty: what the peer says."""
 
 
 class EndConnection(Struct, frozen=True):

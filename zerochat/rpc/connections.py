@@ -155,5 +155,8 @@ class OpenConnectionParams(Struct, frozen=True):
 
 
 class OfferConnectionParams(Struct, frozen=True):
+    """`name`: the local name of the connection; empty: what the peer says."""
+
     envelope: str = "didcomm/v2"
     expires_s: int = 24 * 3600
+    name: str = ""

@@ -109,7 +109,7 @@ def _add_connect(verbs: "Verbs[Parser]") -> None:
 zerochat connect
 wl-paste | zerochat connect - --name archive
 zerochat connect "https://example.com/?_oobid=5f0e3ffb"
-zerochat connect --invite --expires 1h
+zerochat connect --invite --name archive --expires 1h
 zerochat connect --invite --envelope didcomm/v1 --format qr
 """,
         formats=LINK_FORMATS,
@@ -188,7 +188,10 @@ def all_connections(client: "Client") -> list[ConnectionInfo]:
 def _offer(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         offer: ConnectionOffer = agent.client.call(
-            "offer_connection", envelope=options.envelope, expires_s=options.expires_s or EXPIRES_S
+            "offer_connection",
+            envelope=options.envelope,
+            expires_s=options.expires_s or EXPIRES_S,
+            name=options.name or "",
         )
         if agent.own:
             narrate("This link works only while your agent runs: start `zerochat agent`, or the chat.")

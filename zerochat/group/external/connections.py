@@ -149,8 +149,11 @@ def _host(uri: str) -> str:
     return uri.partition("://")[2].partition("/")[0]
 
 
-def create_invitation(tx: Transaction, envelope: str, label: str, lifetime_s: int) -> tuple[str, str, int]:
-    """Create an invitation to connect: the connection's id, the link, and its expiry in UTC seconds."""
+def create_invitation(
+    tx: Transaction, envelope: str, label: str, lifetime_s: int, local_name: str = ""
+) -> tuple[str, str, int]:
+    """Create an invitation to connect, with our `label`: the connection's id, the link, and its expiry in UTC seconds.
+    The connection is called `local_name`, or, if that is empty, what the peer says."""
     if not tx.agent.web_uris:
         raise NoAddress()
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
@@ -164,7 +167,14 @@ def create_invitation(tx: Transaction, envelope: str, label: str, lifetime_s: in
     url = oob_write.link(tx.agent.web_uris[0], invitation)
     relationship = Relationship("", identity, "", name, identity.did, requester=False)
     one = Connection(
-        name, "", envelope, relationship, ConnectionState.OFFERED, invitation.id, tx.now, expires=expires * 1000
+        id=name,
+        label=_shown_label(local_name),
+        envelope=envelope,
+        relationship=relationship,
+        state=ConnectionState.OFFERED,
+        pthid=invitation.id,
+        begun=tx.now,
+        expires=expires * 1000,
     )
     put(tx, one)
     set_expiry(tx, name)
@@ -289,7 +299,8 @@ def _receive_first(tx: Transaction, one: Connection, envelope: bytes, packer: Pa
     identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
     answering = replace(one.relationship, theirs=opened.sender, acknowledged=True)
     relationship = rotate(answering, identity, tx.now // 1000)
-    fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=short_form(opened.sender)[:24])
+    label = one.label or short_form(opened.sender)[:24]
+    fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     put(tx, fresh)
     notify(tx, fresh)
     return opened.message
@@ -344,7 +355,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
         responder, identity.did, SecretKey("Ed25519", invited.signing_seed), tx.context.random
     )
     relationship = replace(one.relationship, mine=identity, theirs=responder.peer.did, thid=opened.message.thread)
-    label = _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
+    label = one.label or _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     put(tx, fresh)
     if handle is not None and opened.message.return_route == "all":

@@ -41,7 +41,8 @@ def open_connection(context: Context[rpc.OpenConnectionParams]) -> AcceptConnect
 def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnection:
     if not 1 <= context.params.expires_s <= EXPIRES_S_MAX:
         raise BadRequest(why="an invitation is valid for 1 second to 30 days")
-    return OfferConnection(check_envelope(context.params.envelope), "", context.params.expires_s)
+    params = context.params
+    return OfferConnection(check_envelope(params.envelope), "", params.expires_s, params.name)
 
 
 def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
