@@ -306,11 +306,17 @@ def test_messages_of_a_connection_are_listed(run, agent) -> None:
         ConnectionMessage("2", "x", True, "keep it"),
         ConnectionMessage("3", "x", True, "later", "waiting"),
         ConnectionMessage("4", "x", True, "lost", "failed"),
+        ConnectionMessage("5", "x", False, "see", attachments=["plan\x1b.pdf", ""]),
+        ConnectionMessage("6", "x", False, "", attachments=["only this"]),
     ]
     served = agent(list_connection_messages=lambda _: kept, list_connections=lambda _: [ARCHIVE])
     assert run("messages CONN")[1] == (
         "2026-07-01 12:04  archive⏎2: two\n                  lines␛\n????-??-?? ??:??  you: keep it\n"
         "????-??-?? ??:??  you (waiting): later\n????-??-?? ??:??  you (not delivered): lost\n"
+        "????-??-?? ??:??  archive⏎2: see\n"
+        "                  [attachment: plan␛.pdf; not kept]\n"
+        "                  [attachment: without a name; not kept]\n"
+        "????-??-?? ??:??  archive⏎2: [attachment: only this; not kept]\n"
     )
     assert of(served, "list_connection_messages") == [PeerParams("CONN")]
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.crypto.keys import SecretKey, new_secret, public_of
 from zerochat.didcomm import PACKERS, jws
+from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer2, new_peer4, peer2, resolve, short_form
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import OwnKey
@@ -311,6 +312,27 @@ def test_mediator_needs_websocket_and_v2():
         offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
         with pytest.raises(CannotConnect):
             two.ask("bob", AcceptConnection(invitation(offered.url), "", mediate=True))
+
+
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+def test_attachments_are_said_to_be_there(envelope):
+    two = Two()
+    two.connect(envelope)
+    attachments = (
+        Attachment(filename="plan.pdf", media_type="application/pdf", base64="AAAA"),
+        Attachment(media_type="image/png", links=("https://example.org/x",), hash="QmX"),
+        Attachment(description="y" * 1000, json={"a": 1}),
+        Attachment(json=1),
+    )
+    packer, named = PACKERS[envelope], envelope == "didcomm/v2"
+    sent = basic("see", two.now // 1000, two.rng.randbytes, "didcomm/v2" if named else "didcomm/v1")
+    message = replace(sent, attachments=attachments)
+    envelope_ = pack(two.one("bob").relationship, message, packer, two.rng.randbytes, named=named)
+    two.process("alice", WebReceived(envelope_))
+    (told,) = two.news("alice", BasicMessageReceived)
+    assert (told.text, told.attachments[:2], told.attachments[3]) == ("see", ("plan.pdf", "image/png"), "")
+    assert set(told.attachments[2]) == {"y"} and len(told.attachments[2]) <= 256
+    assert two.one("alice").messages[0].attachments == told.attachments
 
 
 def test_messages_are_deduplicated_and_limited():

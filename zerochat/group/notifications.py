@@ -201,6 +201,8 @@ class BasicMessageReceived(Struct, frozen=True):
 
     connection: str
     text: str
+    attachments: tuple[str, ...] = ()
+    """What the sender calls its attachments."""
 
 
 class MessageSettled(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Words for messages to and from external connections."""
 
-from zerochat.rpc import ConnectionMessage
+from zerochat.rpc import ConnectionMessage, ConnectionMessageNotification
 
 
 def author_text(message: ConnectionMessage, peer: str) -> str:
@@ -14,3 +14,9 @@ def author_text(message: ConnectionMessage, peer: str) -> str:
             return "you (not delivered)"
         case _:
             return "you"
+
+
+def text_of(message: ConnectionMessage | ConnectionMessageNotification) -> str:
+    """The text of a message, unprintable characters included, and a line for each attachment."""
+    lines = [f"[attachment: {name or 'without a name'}; not kept]" for name in message.attachments]
+    return "\n".join([message.text, *lines] if message.text else lines)

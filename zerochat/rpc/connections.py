@@ -19,6 +19,8 @@ class ConnectionMessage(Struct, frozen=True):
     text: str
     status: ConnectionMessageStatus | None = None
     """Of an own message: whether the peer's endpoint has accepted it, or it was given up."""
+    attachments: list[str] = []
+    """What the sender calls the attachments; they are not kept."""
 
 
 class ConnectionInfo(Struct, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class ConnectionMessageNotification(Struct, frozen=True):
     connection: str
     label: str
     text: str
+    attachments: list[str] = []
+    """As in `ConnectionMessage`."""
 
 
 class MessageSettledNotification(Struct, frozen=True):

@@ -16,7 +16,10 @@ def connection_messages(agent: Agent, connection: str) -> list[rpc.ConnectionMes
     """The last messages to and from a connection, oldest first."""
     kept = agent.connections[connection].messages
     return [
-        rpc.ConnectionMessage(each.id, timestamp(each.at), each.mine, each.text, each.status or None) for each in kept
+        rpc.ConnectionMessage(
+            each.id, timestamp(each.at), each.mine, each.text, each.status or None, list(each.attachments)
+        )
+        for each in kept
     ]
 
 

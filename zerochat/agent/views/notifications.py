@@ -289,13 +289,11 @@ def _peer_change(
                 connection=connection, text=text, label=info.label, state=info.state, mediator=info.mediator
             )
             return "connection_changed", "", changed
-        case notifications.BasicMessageReceived(connection, text):
+        case notifications.BasicMessageReceived(connection, text, attachments):
             one = agent.connections.get(connection)
-            return (
-                "connection_message",
-                "",
-                rpc.ConnectionMessageNotification(connection, one.label if one else "", text),
-            )
+            label = one.label if one else ""
+            received = rpc.ConnectionMessageNotification(connection, label, text, list(attachments))
+            return "connection_message", "", received
         case notifications.MessageSettled(connection, identifier, delivered):
             one = agent.connections.get(connection)
             label = one.label if one else ""

@@ -10,6 +10,7 @@ from zerochat.cli.formatting import name_of, near_time
 from zerochat.cli.output import Output, narrate
 from zerochat.names import ambiguous_prefixes
 from zerochat.presentation import delivery, private, tlog
+from zerochat.presentation.external import text_of
 from zerochat.presentation.group_rules import removed_from, your_invitation
 from zerochat.presentation.lookalikes import skeleton
 from zerochat.rpc import (
@@ -90,8 +91,8 @@ class Printer:
                 self.stale = True
                 by = [name_of(one) for one in voters or [nick]]
                 narrate(removed_from(self.group_name(group) if group in self.groups else "a group", by))
-            case ConnectionMessageNotification(label=label, text=text):
-                narrate(f"Message from {name_of(label)}: {printable(text)}")
+            case ConnectionMessageNotification(label=label) as message:
+                narrate(f"Message from {name_of(label)}: {printable(text_of(message))}")
             case MessageSettledNotification(label=label, status="failed"):
                 narrate(f"A message to {name_of(label)} could not be delivered.")
             case TlogTermsNotification() | TlogStalledNotification() | TlogSplitNotification() as tlog_news:

@@ -24,7 +24,7 @@ from zerochat.cli.prompts import NotConfirmed, confirmed
 from zerochat.cli.value_types import lifetime
 from zerochat.cli.verbs.send import text_to_send
 from zerochat.errors import LocalError
-from zerochat.presentation.external import author_text
+from zerochat.presentation.external import author_text, text_of
 from zerochat.rpc import (
     ConnectionInfo,
     ConnectionMessage,
@@ -249,7 +249,7 @@ def messages(options: Options, out: Output) -> ExitCode:
         one = find_connection(all_connections(agent.client), options.peer)
     lines, peer = [], name_of(options.peer) if one is None else connection_name(one)
     for each in found:
-        first, *more = printable(each.text).splitlines() or [""]
+        first, *more = printable(text_of(each)).splitlines() or [""]
         who = author_text(each, peer)
         lines += [f"{local_time(each.at)}  {who}: {first}", *(f"{'':18}{line}" for line in more)]
     out.data_list(found, lines)

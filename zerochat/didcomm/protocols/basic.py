@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.iso8601 import iso_seconds, iso_time
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.packer import Profile
@@ -22,6 +23,7 @@ BASIC, BASIC_V1 = PROTOCOL + "/message", PROTOCOL_V1 + "/message"
 
 CONTENT_CHARS_MAX = 64 * 1024
 """Fits a message even with four bytes per character."""
+ATTACHMENT_CHARS_MAX = 256
 
 
 class Basic(Redacted, frozen=True):
@@ -32,6 +34,8 @@ class Basic(Redacted, frozen=True):
     content: str
     sent: int | None = None
     lang: str | None = None
+    attachments: tuple[str, ...] = ()
+    """What the sender calls each attachment."""
 
 
 class _BasicBody(msgspec.Struct, frozen=True):
@@ -60,4 +64,9 @@ def read_basic(message: Message) -> Basic:
     """Decode a basic message; an invalid time counts as absent. Raises Malformed."""
     body = read_body(message, _BasicBody)
     sent = message.created_time if body.sent_time is None else iso_seconds(body.sent_time)
-    return Basic(body.content, sent, message.lang)
+    return Basic(body.content, sent, message.lang, tuple(_called(each) for each in message.attachments))
+
+
+def _called(attachment: Attachment) -> str:
+    """The file name of an attachment, else its description, its media type or nothing."""
+    return (attachment.filename or attachment.description or attachment.media_type or "")[:ATTACHMENT_CHARS_MAX]

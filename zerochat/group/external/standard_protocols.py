@@ -87,7 +87,7 @@ def _store_message(tx: Transaction, name: str, message: BasicMessage) -> bool:
     if any(message.id == known.id and message.mine == known.mine for known in one.messages):
         return False
     kept = [*one.messages, message][-MESSAGES_MAX:]
-    while sum(len(each.text) for each in kept) > MESSAGES_CHARS_MAX:
+    while sum(len(each.text) + sum(map(len, each.attachments)) for each in kept) > MESSAGES_CHARS_MAX:
         del kept[0]
     tx.update_agent(connections={**tx.agent.connections, name: replace(one, messages=tuple(kept))})
     return True
@@ -160,9 +160,10 @@ def receive_message(
     elif problem.is_problem(message):
         _receive_problem(tx, peer, message, handle)
     elif peer.connection and basic.is_basic(message):
-        text = basic.read_basic(message).content
-        if _store_message(tx, peer.connection, BasicMessage(message.id, tx.now, mine=False, text=text)):
-            tx.emit(Notify(BasicMessageReceived(peer.connection, text)))
+        found = basic.read_basic(message)
+        received = BasicMessage(message.id, tx.now, mine=False, text=found.content, attachments=found.attachments)
+        if _store_message(tx, peer.connection, received):
+            tx.emit(Notify(BasicMessageReceived(peer.connection, found.content, found.attachments)))
     else:
         disclosed = CONNECTION_FEATURES if peer.connection else MEMBER_FEATURES
         reply = standard_answer(message, disclosed=disclosed, random=tx.context.random, profile=_profile(tx, peer))

@@ -20,7 +20,7 @@ from zerochat.group.links.relationship import Relationship
 class BasicMessage(Redacted, frozen=True):
     """A basic message to or from a connection."""
 
-    REDACTED = ("text",)
+    REDACTED = ("text", "attachments")
 
     id: str
     at: int
@@ -29,6 +29,8 @@ class BasicMessage(Redacted, frozen=True):
     text: str
     status: Literal["", "waiting", "delivered", "failed"] = ""
     """Of our own: whether the peer's endpoint has accepted it."""
+    attachments: tuple[str, ...] = ()
+    """What the sender calls the attachments, which are not kept."""
 
 
 class OutgoingMessage(Redacted, frozen=True):

@@ -1,6 +1,6 @@
 """External connections: listing them, sending messages, showing received messages in a dialog."""
 
-from zerochat.presentation.external import author_text
+from zerochat.presentation.external import author_text, text_of
 from zerochat.rpc import (
     ConnectionInfo,
     ConnectionMessage,
@@ -105,7 +105,7 @@ def messages(chat: ChatView, argument: str) -> None:
         )
         who = label_of(entry) if entry else name_of(wanted)
         lines = [
-            Content(printable(f"{clock_text(each.at)}  {author_text(each, who)}: {each.text}"))
+            Content(printable(f"{clock_text(each.at)}  {author_text(each, who)}: {text_of(each)}"))
             for each in kept[-MESSAGES_SHOWN:]
         ]
         body = Content("\n").join(lines) if lines else Content("No messages yet.")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from textual.content import Content
 
+from zerochat.presentation.external import text_of
 from zerochat.rpc import (
     ConnectionMessageNotification,
     ConnectionNotification,
@@ -46,8 +47,8 @@ def on_notification(chat: ChatView, notification: PeerRelatedNotification) -> No
             if mine and f"{group}/{member}" in chat.pending_requests.rotating:
                 chat.pending_requests.rotating.discard(f"{group}/{member}")
                 chat.report(Printable(f"{name_of(nick)} confirmed your new DID; the old one is retired."))
-        case ConnectionMessageNotification(label=label, text=text):
-            shown = printable(text, lines_max=TOAST_LINES_MAX, chars_max=TOAST_CHARS_MAX)
+        case ConnectionMessageNotification(label=label):
+            shown = printable(text_of(notification), lines_max=TOAST_LINES_MAX, chars_max=TOAST_CHARS_MAX)
             _toast(chat, Printable(f"{name_of(label)}: {shown}\n/messages {name_of(label)} shows it again."))
         case MessageSettledNotification(label=label, status=status):
             if status == "failed":
