@@ -246,6 +246,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     acknowledgements.retransmit_on_return(tx, name, sender)
     view = tx.group(name).view.checksum
     if body.view == view:
+        anti_entropy.record_heads(tx, name, sender, body.heads)
         anti_entropy.answer_report(tx, name, sender, reported(tx.group(name).view, body))
     else:
         anti_entropy.reconcile_views(tx, name, sender, body.heads)

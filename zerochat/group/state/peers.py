@@ -113,6 +113,10 @@ class PeerAntiEntropy(Struct, frozen=True):
     """When we last sent it membership events that it lacked, UTC ms."""
     sync_sent_at: int = 0
     """When we last sent it our state because we lacked events of its own, UTC ms."""
+    heads: tuple[str, ...] = ()
+    """On the ring: the last heads that it reported of which we had all. It has their past."""
+    unknown_rounds: int = 0
+    """On the ring: our answers since then, to reports of heads of which we lacked some."""
 
 
 class PeerDisplay(Struct, frozen=True):

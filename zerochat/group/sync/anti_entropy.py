@@ -19,6 +19,9 @@ ANSWER_EVENTS_MAX = 8 * acknowledgements.RETRANSMIT_EVENTS_MAX
 """Membership events in one answer: as many as a branch may have, since posts that name them wait for them."""
 SCAN_WORK_US, EVENT_WORK_US = 2, 50
 """The work of finding what a member lacks, for each event that we know, and of sending one; us."""
+ANSWER_BACKOFF, WHOLE_ROUNDS = Backoff(acknowledgements.SYNC_INTERVAL_MS, 64_000), 6
+"""On the ring: the interval of answers to a member whose heads stay unknown. From the answer after so many on, what it
+has said before does not count any more: its profile may be an older copy."""
 VIEW_RETRIES, VIEW_BACKOFF = 8, Backoff(4_000, 64_000)
 """The interval of comparisons while views differ. It doubles after this many, since what a member lacks then may be
 what it refuses."""
@@ -42,6 +45,9 @@ def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequen
     group = tx.group(name)
     control, peer = group.control, group.links.peers[member]
     unknown_heads = any(head not in control for head in their_heads)
+    if neighbours.is_ring(group):
+        _reconcile_on_ring(tx, name, member, their_heads, unknown_heads=unknown_heads)
+        return
     if tx.now >= peer.anti_entropy.view_answered_at + acknowledgements.SYNC_INTERVAL_MS:
         tx.update_anti_entropy(name, member, view_answered_at=tx.now)
         first = unknown_heads and not peer.anti_entropy.view_answered_at
@@ -49,6 +55,40 @@ def reconcile_views(tx: Transaction, name: str, member: str, their_heads: Sequen
             _send_missing(tx, name, member, [*their_heads, *_join_events(group, member)] if first else their_heads)
     if unknown_heads:
         acknowledgements.request_missing(tx, name, member)
+
+
+def _reconcile_on_ring(
+    tx: Transaction, name: str, member: str, their_heads: Sequence[str], *, unknown_heads: bool
+) -> None:
+    """The same on the ring, where a neighbour with a new event has all that it had before it: one unknown head must not
+    cause the whole membership log to be sent, by each neighbour. With exponential backoff while heads stay unknown."""
+    peer = tx.peer(name, member)
+    known = peer.anti_entropy
+    if not unknown_heads:
+        record_heads(tx, name, member, their_heads)
+    if tx.now < known.view_answered_at + ANSWER_BACKOFF.delay_ms(known.unknown_rounds if unknown_heads else 0):
+        return
+    tx.update_anti_entropy(name, member, view_answered_at=tx.now)
+    before = list[str]()
+    if unknown_heads:
+        tx.update_anti_entropy(name, member, unknown_rounds=known.unknown_rounds + 1)
+        before += _join_events(tx.group(name), member)
+        if known.unknown_rounds < WHOLE_ROUNDS:
+            before += known.heads
+    with tx.attempt():
+        _send_missing(tx, name, member, [*their_heads, *before])
+    if unknown_heads:
+        acknowledgements.request_missing(tx, name, member)
+
+
+def record_heads(tx: Transaction, name: str, member: str, their_heads: Sequence[str]) -> None:
+    """On the ring, a member reports these heads: if we know all of them, remember what it has."""
+    group = tx.group(name)
+    known = group.links.peers[member].anti_entropy
+    if not neighbours.is_ring(group) or any(head not in group.control for head in their_heads):
+        return
+    if known.unknown_rounds or known.heads != tuple(their_heads):
+        tx.update_anti_entropy(name, member, heads=tuple(their_heads), unknown_rounds=0)
 
 
 def _send_missing(tx: Transaction, name: str, member: str, heads: Sequence[str]) -> None:

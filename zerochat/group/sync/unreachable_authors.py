@@ -17,6 +17,7 @@ from zerochat.group.backoff import Backoff
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event
 from zerochat.group.links import mediator_mail, neighbours
+from zerochat.group.membership import log_of
 from zerochat.group.state import Chain, Group, PullPurpose, PullRequest, UnreachableAuthor
 from zerochat.group.sync import pull_requests, ring_starts
 from zerochat.group.sync.relayed_events import (
@@ -101,7 +102,16 @@ def _claimed_seq(group: Group, author: str, member: str) -> int:
 def _request_after(group: Group, author: str, member: str) -> int:
     """After which place this member is asked for the chain."""
     chain = group.chain(author)
-    return 0 if is_past_claims(group, author) and member != chain.relayed_by else chain.seq
+    if is_past_claims(group, author) and member != chain.relayed_by:
+        return 0
+    return max(chain.seq, _signed_before_us(group, author)) if neighbours.is_ring(group) else chain.seq
+
+
+def _signed_before_us(group: Group, author: str) -> int:
+    """The place of the author's last membership event from before we joined: what is earlier is not sought here."""
+    me = group.view.known(group.me)
+    signed = log_of(group.control).by_author.get(author, ())
+    return max((event.seq for event in signed if me is not None and event.lamport < me.joined), default=0)
 
 
 class Unusable(Exception):
