@@ -90,6 +90,12 @@ def test_detects_duplicate_delivery(monkeypatch):
         play_history(1)
 
 
+def test_an_error_of_the_core_is_told_with_its_place(monkeypatch):
+    monkeypatch.setattr(acknowledgements, "record_state", lambda *given: {}["missing"])
+    with pytest.raises(Violation, match=r"fails on Received: KeyError\('missing'\) \(test_sim\.py:\d+\)"):
+        play_history(1)
+
+
 @pytest.mark.parametrize("seed", [2, 10])
 def test_perfect_network_drops_nothing(seed):
     """Envelopes that overtake the answer they depend on are rejected and retransmitted; none counts as an attack."""

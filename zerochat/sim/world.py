@@ -4,6 +4,8 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from traceback import extract_tb
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -98,6 +100,12 @@ class Faults(Struct, frozen=True):
     loss: float = 0.2
     duplication: float = 0.1
     delay_ms_max: int = 400
+
+
+def _raised_at(error: Exception) -> str:
+    """The file and the line that raised an error: a run of minutes need not be repeated to find it."""
+    *_, last = extract_tb(error.__traceback__)
+    return f"{PurePath(last.filename).name}:{last.lineno}"
 
 
 class World(Checks):
@@ -264,8 +272,8 @@ class World(Checks):
             try:
                 node.agent, said = step(node.agent, heard, context, SIMULATED_PACKERS)
             except Exception as error:
-                kind = type(heard).__name__
-                raise Violation(f"seed {self.seed}: {node.name} fails on {kind}: {error!r}") from error
+                kind, at = type(heard).__name__, _raised_at(error)
+                raise Violation(f"seed {self.seed}: {node.name} fails on {kind}: {error!r} ({at})") from error
             effects += said
         before = former.groups
         if before is not node.agent.groups:
