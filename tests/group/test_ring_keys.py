@@ -4,16 +4,22 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.ring_world import RingWorld
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto import hpke, two_party
+from zerochat.crypto.encoding import b64url, b64url_bytes
+from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import RemoteError
-from zerochat.group.dcgka import ring_channels, ring_receiver, routing
+from zerochat.group.dcgka import complaints, ring_channels, ring_receiver, routing
+from zerochat.group.dcgka.membership import membership_of
 from zerochat.group.inputs import Rekey, StepContext
+from zerochat.group.key_agreement import production
+from zerochat.group.key_agreement.key_event import Directs, pair_context
 from zerochat.group.key_agreement.state import Keys
-from zerochat.group.key_agreement.wire import parse_key_event
+from zerochat.group.key_agreement.wire import parse_direct, parse_key_event
 from zerochat.group.links import rate_limits
+from zerochat.group.links.relationship import pack
 from zerochat.group.state.dcgka import Dcgka
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.messages import RoutedBody
+from zerochat.group.wire.messages import KeyComplaintBody, RoutedBody
 from zerochat.group.wire.routed import RoutedItem, RoutedKind
 from zerochat.overlay.routing import HOPS_MAX
 from zerochat.sim import SIMULATED_PACKERS, Faults
@@ -329,3 +335,96 @@ def test_items_that_wait_are_bounded(settled, three, monkeypatch):
     other = next(name for name in far_members(settled, me) if name not in (peer, far))
     _, waiting = bring(settled, peer, me, *(item(settled, far, other, at=at) for at in range(1, 9)))
     assert len(waiting) == 3
+
+
+# --- complaints -----------------------------------------------------------------------------------------------------
+
+
+def forged_update(world, name, victim):
+    """An update of this node with another seed for the victim than for the others, which its core goes on from."""
+    tx, did = transaction(world, name), world.group(victim).me
+    keys = ring_channels.with_channels(tx, world.id)
+    group = tx.group(world.id)
+    made = production.produce(keys, membership_of(group), tx.context, update=True)
+    pair = pair_context(world.id, group.me, did)
+    channel, message = two_party.send(keys.channels[did], pair, bytes(32), tx.context.random)
+    directs = Directs({**made.directs.messages, did: message})
+    event = replace(made.event, root=directs.root).signed(group.seed)
+    after = replace(made.keys, channels={**made.keys.channels, did: channel})
+    ring_channels.distribute(tx, world.id, after, event, directs)
+    world.apply(name, tx)
+    return event.id
+
+
+@pytest.fixture
+def warned(world):
+    """The nodes that have warned their users, in a world where a member lies."""
+    names = []
+    world._on_accusation = lambda node, notice: names.append(node.name)
+    return names
+
+
+@pytest.fixture
+def shown(monkeypatch, warned):
+    """The complaints that were sent."""
+    sent = []
+    monkeypatch.setattr(complaints, "pack", lambda *arguments: sent.append(arguments[1]) or pack(*arguments))
+    return sent
+
+
+def test_a_complaint_reaches_all_members(world, shown, warned):
+    liar, victim = "n3", "n20"
+    forged = forged_update(world, liar, victim)
+    world.run(for_ms=SETTLE_MS)
+    others = world.nodes.keys() - {liar}
+    assert sorted(warned) == sorted(others), "each once"
+    assert all(world.group(liar).me in world.group(name).dcgka.forgers for name in others)
+    assert not any(forged in keys(world, name).pending for name in others)
+    links = sum(len(world.peers(name)) for name in world.nodes)
+    assert len(shown) < links, "one for each peer of each member, but not back"
+
+
+def test_an_author_causes_one_flood_of_complaints(world, shown):
+    liar, victims = "n3", ["n20", "n21", "n22"]
+    forged_update(world, liar, victims[0])
+    world.run(for_ms=SETTLE_MS)
+    shown.clear()
+    updates = []
+    for victim in victims:
+        updates.append(forged_update(world, liar, victim))
+        world.run(for_ms=2_000)
+    world.run(for_ms=SETTLE_MS)
+    assert not shown
+    assert not any(update in keys(world, name).pending for update in updates for name in world.nodes)
+    assert victims[-1] not in followers(world, liar)
+    world.post(liar, "with a seed for all")
+    world.run(for_ms=RETRY_MS)
+    assert len(followers(world, liar)) == MEMBERS - 1
+
+
+def test_a_complaint_discloses_no_later_key(world, shown):
+    """The disclosed message has the secret for the next one, too: the channel must not use it."""
+    liar, victim = "n3", "n20"
+    forged_update(world, liar, victim)
+    world.run(for_ms=SETTLE_MS)
+    assert {one.body["victim"] for one in shown} == {world.group(victim).me}
+    direct = parse_direct(b64url_bytes(shown[0].body["direct"]), world.group(victim).me)
+    size = (1, 5, 1, 5)[direct.message[0]]
+    plain = hpke.open_with(b64url_bytes(shown[0].body["key"]), direct.message[size:])
+    assert keys(world, liar).channels[world.group(victim).me].peer != x25519_public(plain[:32])
+    assert keys(world, victim).channels[world.group(liar).me].peer, "it can still be written to"
+
+
+def test_a_false_complaint_goes_no_further(world, shown):
+    tx = transaction(world, "n3")
+    forged_update(world, "n20", "n21")
+    body = KeyComplaintBody(world.id, "", "", b64url(bytes(44)), world.group("n21").me)
+    with pytest.raises(RemoteError):
+        complaints.receive(tx, world.id, world.group("n4").me, body)
+    record = world.group("n20").dcgka.sent[keys(world, "n20").number].record
+    member = world.group("n5").me
+    honest = world.group("n20").dcgka.ring[member].directs[keys(world, "n20").number]
+    body = KeyComplaintBody(world.id, b64url(record), b64url(honest), b64url(bytes(44)), member)
+    with pytest.raises(RemoteError):
+        complaints.receive(tx, world.id, world.group("n4").me, body)
+    assert not shown and not tx.group(world.id).dcgka.forgers

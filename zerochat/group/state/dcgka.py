@@ -115,7 +115,7 @@ class Dcgka(Erasable, frozen=True):
     early: dict[str, EarlyPosts] = field(default_factory=dict)
     """By author: messages that wait for a key event."""
     forgers: dict[str, str] = field(default_factory=dict)
-    """By member that has provably sent different seeds: the id of the last such update (`dcgka/complaints.py`)."""
+    """By member that has provably sent different seeds: the id of such an update (`dcgka/complaints.py`)."""
     adoptions_left: int = 0
     """Key events of ours that others may still cause, beside those that removals require (`dcgka/publisher.py`)."""
     adoptions_at: int = 0

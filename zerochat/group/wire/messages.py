@@ -188,14 +188,16 @@ class ContentBody(msgspec.Struct, frozen=True):
 
 
 class KeyComplaintBody(msgspec.Struct, frozen=True):
-    """Proof that an update of another member has brought the sender a different seed; all in base64url."""
+    """Proof that an update of another member has brought the victim a different seed; bytes in base64url."""
 
     group: Id
     event: Annotated[str, msgspec.Meta(max_length=EVENT_BYTES_MAX * 4 // 3 + 2)]
     direct: Annotated[str, msgspec.Meta(max_length=DIRECT_BYTES_MAX * 4 // 3 + 2)]
-    """The sender's direct message."""
+    """The victim's direct message."""
     key: Annotated[str, msgspec.Meta(max_length=64)]
     """Its content key."""
+    victim: _Did = ""
+    """On the ring, where any member passes it on; empty: the sender."""
 
 
 class RouteBody(msgspec.Struct, frozen=True):
