@@ -39,6 +39,7 @@ RUN_BY = {
     ("getting-started", "zerochat --profile alice init"): "bot/test_pages::test_first_steps_and_files",
     ("files", "zerochat send"): "bot/test_pages::test_first_steps_and_files",
     ("groups", "zerochat new council"): "project/test_docs_typed::test_a_council",
+    ("groups", "zerochat new club"): "project/test_docs_typed::test_a_large_group",
     ("groups", "zerochat rekey"): "cli/test_upgrade::test_two_members_upgrade_their_group",
     ("groups", "zerochat upgrade"): "cli/test_upgrade::test_two_members_upgrade_their_group",
     ("groups", "zerochat msg"): "project/test_docs_typed::test_a_private_conversation",
@@ -392,6 +393,30 @@ def test_a_council(home, people):
         if line.startswith("zerochat verify"):
             assert len(said.split()) >= 8
     assert revoked
+
+
+@pytest.mark.slow
+def test_a_large_group(home, people):
+    """With three members it is a mesh of the path `ring`; an agent that is killed comes back into it."""
+    alice, bob, carol = people("Alice", "Bob", "Carol")
+    new, invite, overlay = typed(block("zerochat overlay club"))
+    type_(new, as_(alice))
+    code = type_(f"{invite} --format short", as_(alice)).strip()
+    for person in (bob, carol):
+        type_(f"zerochat join '{code}'", as_(person))
+    shown = "Mesh: direct connections to all 2 others, 2 connected. From 25 members on it is a ring."
+    for person in (alice, bob, carol):
+        until(lambda one=person: shown in type_(overlay, as_(one)), "that all are linked")
+    assert "path            ring: " in type_("zerochat info club", as_(carol))
+    carol.sleep()
+    type_("zerochat send club -m 'The hall is open'", as_(bob))
+    carol.wake()
+    until(lambda: carol.texts("club") == ["The hall is open"], "what was missed")
+    type_("zerochat send club -m 'Seen' --wait all", as_(carol))
+    type_("zerochat remove club Bob --yes", as_(alice))
+    until(lambda: bob.client.list_groups()[0].state == "left", "the removal")
+    type_("zerochat leave club --yes", as_(carol))
+    until(lambda: type_(overlay, as_(alice)).startswith("No other members."), "that she is alone")
 
 
 @pytest.mark.slow
