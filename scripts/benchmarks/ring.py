@@ -89,16 +89,20 @@ def traffic_rows(case: str, agents: Agents, authors: Sequence[Member], victims: 
     yield Row(f"{case}links of one member, at most", "links", "lower", Figure.of([max(links)]), goal=LINKS_MAX)
     if victims:  # what they have counted is gone
         return
-    copies = (sum(one.copies for one in after) - sum(one.copies for one in before)) / len(ids) / len(agents.members)
+    each = len(ids) * len(agents.members)
+    copies = (sum(one.copies for one in after) - sum(one.copies for one in before)) / each
     yield Row(f"{case}copies of a message, for each member", "copies", "lower", Figure.of([copies]), goal=COPIES_MAX)
-    pulled = repaired(after) - repaired(before)
+    sent = (linked(after, "sent") - linked(before, "sent")) / each
+    yield Row(f"{case}envelopes of any kind, the same", "envelopes", "lower", Figure.of([sent]))
+    pulled = linked(after, "repaired") - linked(before, "repaired")
     yield Row(f"{case}events repaired by pull", "events", "lower", Figure.of([pulled]))
     busy = 1000 * (processor_s(agents.pids()) - used) / deliveries
     yield Row(f"{case}processor time per delivery", "ms", "lower", Figure.of([busy]))
 
 
-def repaired(found: Sequence[OverlayInfo]) -> int:
-    return sum(link.repaired for one in found for link in one.links)
+def linked(found: Sequence[OverlayInfo], count: str) -> int:
+    """A count of `LinkInfo` over all links of all members."""
+    return sum(getattr(link, count) for one in found for link in one.links)
 
 
 def delivered(members: Sequence[Member], ids: Sequence[str], begun: float) -> tuple[float, float]:

@@ -214,7 +214,9 @@ class Agents:
                 if not left:
                     raise NotReady(status.text)
                 self._say(f"a join failed and is begun again: {status.text}")
-                joiner.client.join_group(invitation.code)
+                # It may have claimed a use of the first invitation.
+                again = self.publisher.client.create_invitation(GROUP, uses=1)
+                joiner.client.join_group(again.code)
 
     def _settle(self) -> None:
         """Wait until all members are connected with each other and see the same members.
