@@ -273,7 +273,7 @@ def test_a_deleted_recipient_shares_nothing(site):
 
 def test_a_file_of_an_older_version_gets_the_table(site, path):
     with site.store.transaction():
-        site.store._write("DROP TABLE shares", ())
+        site.store._write("DROP TABLE sharers", ())
     site.restart()
     members(site, 1)
     assert post(site)[0].what == "shared"

@@ -16,6 +16,7 @@ from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
 from zerochat.agent.mediator.protocol_handlers import Policy, ProtocolHandlers, Session
 from zerochat.agent.mediator.registry import canonical, deliverable_routes, own_secrets
+from zerochat.agent.mediator.shared_mailboxes import shared_digest
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import DelayedMessage, Registration
 from zerochat.agent.mediator.usage import CopyRates
@@ -224,13 +225,13 @@ class Mediator:
     def _fan_out(self, key: str, wanted: Forward, now_ms: int) -> str:
         """Put an envelope for a shared mailbox into the mailbox of each recipient that shares it, at once and without
         detours; what came of it, as a counter name. There is no receipt: it would tell who has fetched it."""
-        registrations, now_s = self.store.shared(key), now_ms // 1000
+        registrations, now_s = self.store.shared_mailboxes.of(key), now_ms // 1000
         if not registrations or len(wanted.envelopes) > 1:
             return "dropped.unknown"
         [envelope] = wanted.envelopes
         if len(envelope) > self.limits.envelope_bytes:
             return "dropped.large"
-        if self.store.is_noted(key, envelope):
+        if self.store.is_noted(digest := shared_digest(key, envelope)):
             return "dropped.twice"
         try:
             shared_mailbox.check_post(key, wanted.shared, envelope)
@@ -241,7 +242,7 @@ class Mediator:
         plain = Forward(wanted.next, wanted.envelopes, expires_time=wanted.expires_time)
         for registration in registrations:
             self.counts[self._take(envelope, registration, plain, now_ms)] += 1
-        self.store.note_shared(key, envelope, now_s + self.limits.dedupe_s)
+        self.store.note(digest, now_s + self.limits.dedupe_s)
         return "shared"
 
     def _expires(self, wanted: Forward, now_s: int) -> int:

@@ -407,7 +407,7 @@ class ProtocolHandlers:
         for one in shares:
             if (number := self._shared_into(one, sender, ours, recipient)) is not None:
                 wanted[one.key] = number
-        kept = self._store.keep_shares(recipient.id, wanted, self._limits.share_users)
+        kept = self._store.shared_mailboxes.keep(recipient.id, wanted, self._limits.share_users)
         self.counts["unshared"] += len(shares) - len(kept)
         return shared_mailbox.kept(message, kept, self._random)
 

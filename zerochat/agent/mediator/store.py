@@ -7,18 +7,19 @@
     delayed          envelopes with a delay, or to be relayed (`target`)
     delivered        digests of delivered messages, to discard duplicates
     short_links      sealed invitations that are served to joiners
-    shares           shared keys, and the DIDs of recipients that get what comes to them
+    sharers          shared mailboxes (`shared_mailboxes.py`)
 
 All changes happen inside a `transaction` for one batch, which is on disk when it ends; only then results are sent. The
 usage per recipient and DID is cached in memory, because every message needs it.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+from zerochat.agent.mediator import shared_mailboxes
 from zerochat.agent.mediator.tables import (
     ADD_DELIVERED,
     DELAYED,
@@ -28,8 +29,6 @@ from zerochat.agent.mediator.tables import (
     RECIPIENT,
     SCHEMA,
     SET_META,
-    SHARED,
-    SHARES,
     TOUCH,
     DelayedMessage,
     QueuedMessage,
@@ -39,6 +38,7 @@ from zerochat.agent.mediator.tables import (
     due_of,
     recipient_of,
     registration_of,
+    sendable,
 )
 from zerochat.agent.mediator.usage import Usage
 from zerochat.agent.storage.database import create_database, open_database, sqlite_errors, transaction
@@ -63,6 +63,7 @@ class Store(Closing):
         self.path = path
         self._db = connection
         self.usage = Usage()
+        self.shared_mailboxes = shared_mailboxes.SharedMailboxes(self._rows, self._write)
         self._delivered = 0
         """Number of delivered digests; duplicates may count twice."""
         self._inside = False
@@ -73,6 +74,7 @@ class Store(Closing):
         try:
             with transaction(path, store._db):
                 store._db.execute(SCHEMA)
+                store._db.execute(shared_mailboxes.SCHEMA)
         except BaseException:
             store.close()
             raise
@@ -82,7 +84,7 @@ class Store(Closing):
     def open(cls, path: Path, key: bytes) -> Self:
         store = cls(path, open_database(path, key, FORMAT))
         with sqlite_errors(path, store._db):
-            store._db.execute(SHARES)
+            store._db.execute(shared_mailboxes.SCHEMA)
         store._count()
         return store
 
@@ -285,7 +287,7 @@ class Store(Closing):
     def _evict_oldest(self, recipient: int, did: int, *, delayed: bool = False) -> bool:
         rows = self._rows(EVICT_DELAYED if delayed else EVICT_MESSAGE, (did, recipient))
         for digest, size, expires in rows:
-            self._note(digest, expires)
+            self.note(digest, expires)
             self.usage.add(recipient, did, -1, -size, delayed=delayed)
         return bool(rows)
 
@@ -351,7 +353,7 @@ class Store(Closing):
                 (name, recipient),
             )
             for did, digest, size in rows:
-                self._note(digest, until_s)
+                self.note(digest, until_s)
                 self.usage.add(recipient, did, -1, -size)
                 gone += 1
         return gone
@@ -361,7 +363,7 @@ class Store(Closing):
     def due(self, now_ms: int, limit: int, *, sending: bool = True, busy: Collection[int] = ()) -> list[DelayedMessage]:
         """The delayed envelopes that are due, oldest first; without `sending` only those to store, and none to relay
         for the recipients in `busy`."""
-        where, bindings = _sendable(sending, busy)
+        where, bindings = sendable(sending, busy)
         query = f"{DELAYED} WHERE due <= ?{where} ORDER BY due LIMIT ?"
         return [due_of(row) for row in self._rows(query, (now_ms, *bindings, limit))]
 
@@ -372,7 +374,7 @@ class Store(Closing):
 
     def next_due(self, *, sending: bool = True, busy: Collection[int] = ()) -> int | None:
         """When the next delayed envelope is due, UTC ms; `sending` and `busy` as for `due`."""
-        where, bindings = _sendable(sending, busy)
+        where, bindings = sendable(sending, busy)
         return self._rows(f"SELECT min(due) FROM delayed WHERE 1{where}", bindings)[0][0]  # type: ignore[no-any-return] # noqa: S608
 
     def postpone(self, seq: int, due_ms: int, tries: int) -> None:
@@ -383,7 +385,7 @@ class Store(Closing):
         query = "DELETE FROM delayed WHERE seq = ? RETURNING recipient, did, digest, length(envelope)"
         for recipient, did, digest, size in self._rows(query, (seq,)):
             if until_s is not None:
-                self._note(digest, until_s)
+                self.note(digest, until_s)
             self.usage.add(recipient, did, -1, -size, delayed=True)
 
     # --- short links ------------------------------------------------------------------------------------------------
@@ -417,33 +419,6 @@ class Store(Closing):
     def links(self) -> list[tuple[str, bytes, int]]:
         """Id, sealed bytes and expiry (UTC seconds) of all short links."""
         return self._rows("SELECT oobid, sealed, expires FROM short_links")
-
-    # --- shared mailboxes -------------------------------------------------------------------------------------------
-
-    def keep_shares(self, recipient: int, wanted: Mapping[str, int], users_max: int) -> list[str]:
-        """Replace the shares of a recipient by these: the number of a DID of its own for each shared key. Returns the
-        keys that are kept; of one that `users_max` others share, none is."""
-        self._write("DELETE FROM shares WHERE recipient = ?", (recipient,))
-        kept = [key for key in wanted if self.sharers(key) < users_max]
-        for key in kept:
-            self._write("INSERT INTO shares VALUES (?, ?, ?)", (key, recipient, wanted[key]))
-        return kept
-
-    def sharers(self, key: str) -> int:
-        """Number of recipients that share this key."""
-        return int(self._rows("SELECT count(*) FROM shares WHERE key = ?", (key,))[0][0])
-
-    def shared(self, key: str) -> list[Registration]:
-        """The DIDs that get what comes to a shared key."""
-        return [registration_of(row) for row in self._rows(SHARED, (key,))]
-
-    def note_shared(self, key: str, envelope: bytes, until_s: int) -> None:
-        """Recognise duplicates of an envelope for this shared key until then."""
-        self._note(_shared_digest(key, envelope), until_s)
-
-    def is_noted(self, key: str, envelope: bytes) -> bool:
-        """Whether this envelope for a shared key is a duplicate."""
-        return bool(self._rows("SELECT 1 FROM delivered WHERE digest = ?", (_shared_digest(key, envelope),)))
 
     # --- cleanup ----------------------------------------------------------------------------------------------------
 
@@ -482,8 +457,9 @@ class Store(Closing):
 
     def _drop(self, recipient: int) -> None:
         self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
-        for table in ("messages", "delayed", "replay_digests", "short_links", "shares"):
+        for table in ("messages", "delayed", "replay_digests", "short_links"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
+        self.shared_mailboxes.forget(recipient)
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
         dids = self._rows("SELECT id FROM dids WHERE recipient = ?", (recipient,))
         self.usage.forget(recipient, [did for (did,) in dids])
@@ -495,8 +471,12 @@ class Store(Closing):
         self.usage.work[registration.recipient].written += size
         self._write("UPDATE recipients SET used = 1 WHERE id = ? AND used = 0", (registration.recipient,))
 
-    def _note(self, digest: bytes, until_s: int) -> None:
-        """Recognise duplicates of a delivered message until then."""
+    def is_noted(self, digest: bytes) -> bool:
+        """Whether this is the digest of a message that was delivered, or `note`d."""
+        return bool(self._rows("SELECT 1 FROM delivered WHERE digest = ?", (digest,)))
+
+    def note(self, digest: bytes, until_s: int) -> None:
+        """Recognise duplicates of a message until then."""
         if self._delivered < DELIVERED_MAX:
             self._delivered += 1
             self._write(ADD_DELIVERED, (digest, until_s))
@@ -518,16 +498,3 @@ class Store(Closing):
         assert self._inside
         with sqlite_errors(self.path, self._db):
             self._db.execute(query, bindings)
-
-
-def _shared_digest(key: str, envelope: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + b"\n" + envelope).digest()[:16]
-
-
-def _sendable(sending: bool, busy: Collection[int]) -> tuple[str, tuple[int, ...]]:
-    """The SQL condition that excludes what cannot be relayed now, and its bindings."""
-    if not sending:
-        return " AND target IS NULL", ()
-    if not busy:
-        return "", ()
-    return f" AND (target IS NULL OR delayed.recipient NOT IN ({','.join('?' * len(busy))}))", tuple(busy)

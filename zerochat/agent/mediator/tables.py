@@ -1,6 +1,7 @@
 """SQL schema of the mediator's store, and its rows as structs."""
 
 import hashlib
+from collections.abc import Collection
 from typing import Final
 
 from msgspec import Struct
@@ -13,16 +14,6 @@ APPLICATION_ID: Final = 0x7A63_6D64
 SCHEMA_VERSION: Final = 1
 FORMAT: Final = FileFormat(APPLICATION_ID, SCHEMA_VERSION)
 
-SHARES: Final = """
-CREATE TABLE IF NOT EXISTS shares (
-    key TEXT NOT NULL,
-    recipient INTEGER NOT NULL,
-    did INTEGER NOT NULL,
-    PRIMARY KEY (key, recipient)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS shares_by_recipient ON shares (recipient);
-"""
-"""Shared mailboxes, which a file of an older version lacks."""
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE recipients (
@@ -97,7 +88,6 @@ CREATE INDEX short_links_by_recipient ON short_links (recipient);
 CREATE INDEX short_links_by_expiry ON short_links (expires);
 CREATE TABLE delivered (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX delivered_by_end ON delivered (until);
-{SHARES}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -181,12 +171,14 @@ def due_of(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> 
     return DelayedMessage(seq, Registration(recipient, did, long_did, relay == 1), target, envelope, expires, tries)
 
 
-SHARED: Final = """
-SELECT dids.recipient, dids.id, long_did, relay, 0 FROM shares JOIN dids ON dids.id = shares.did
-    AND dids.recipient = shares.recipient
-    WHERE key = ? AND relay = 0 AND EXISTS (SELECT 1 FROM names WHERE names.did = dids.id) ORDER BY dids.recipient
-"""
-
-
 def digest_of(registration: Registration, envelope: bytes) -> bytes:
     return hashlib.sha256(registration.did.to_bytes(8, "big") + envelope).digest()[:16]
+
+
+def sendable(sending: bool, busy: Collection[int]) -> tuple[str, tuple[int, ...]]:
+    """The SQL condition that excludes what cannot be relayed now, and its bindings."""
+    if not sending:
+        return " AND target IS NULL", ()
+    if not busy:
+        return "", ()
+    return f" AND (target IS NULL OR delayed.recipient NOT IN ({','.join('?' * len(busy))}))", tuple(busy)
