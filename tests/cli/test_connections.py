@@ -247,6 +247,10 @@ def test_an_offer_is_a_link_and_a_qr_code(run, agent, monkeypatch) -> None:
     assert of(served, "offer_connection")[0] == OfferConnectionParams("didcomm/v1", 3_600)
     assert of(served, "offer_connection")[1] == OfferConnectionParams("didcomm/v2", 86_400)
     assert of(served, "offer_connection")[-1] == OfferConnectionParams("didcomm/v2", 86_400, "archive")
+    assert run("connect --invite --curve P-384 --format url")[0] == 0
+    assert of(served, "offer_connection")[-1] == OfferConnectionParams("didcomm/v2", 86_400, "", "P-384")
+    assert run("connect --invite --curve P-384 --envelope didcomm/v1")[0] == 2
+    assert run("connect --curve P-384 https://example.com/?_oobid=x")[0] == 2
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     code, out, err = run("connect --invite --format qr")

@@ -371,8 +371,9 @@ def _of(envelope, two, agreement, authentication, service):
     return invitation(oob_write.link(ALICE, oob_write.invitation_v1([did], "x", two.rng.randbytes)))
 
 
-@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
-@pytest.mark.parametrize("keys", ["none", "P-256"])
+@pytest.mark.parametrize(
+    ("envelope", "keys"), [("didcomm/v2", "none"), ("didcomm/v1", "none"), ("didcomm/v1", "P-256")]
+)
 def test_inviter_without_keys_is_rejected(envelope, keys):
     two = Two()
     key = public_of(new_secret("P-256", two.rng.randbytes))

@@ -22,7 +22,7 @@ NOT_TOGETHER: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--timeout", "list|get|save|remove=list"),
         ("--timeout", "list|get|save|remove=remove"),
     ),
-    "connect": (("--timeout", "--invite"),),
+    "connect": (("--timeout", "--invite"), ("--curve", "--envelope=didcomm/v1")),
     "sim": (
         ("--jobs", "--seed"),
         *(
@@ -44,7 +44,7 @@ ONLY_WITH: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "msg": (("--group", "MEMBER"),),
     "files": (("--output", "list|get|save|remove=save"),),
     "proof": (("--by", "--history"),),
-    "connect": (("--envelope", "--invite"),),
+    "connect": (("--envelope", "--invite"), ("--curve", "--invite")),
     "mediator": (("--noise", "--mix-with"),),
     "sim": (
         *((option, "--overlay") for option in ("--nodes", "--fan-out", "--dead")),

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from zerochat.crypto.keys import KeyKind
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.endpoint import Endpoint
@@ -328,6 +329,8 @@ class OfferConnection(Struct, frozen=True):
     lifetime_s: int
     name: str = ""
     """The local name of the connection; empty: what the peer says."""
+    curve: KeyKind = "X25519"
+    """The curve of an agreement key beside X25519."""
 
 
 class EndConnection(Struct, frozen=True):

@@ -159,8 +159,10 @@ class OpenConnectionParams(Struct, frozen=True):
 
 
 class OfferConnectionParams(Struct, frozen=True):
-    """`name`: the local name of the connection; empty: what the peer says."""
+    """`name`: the local name of the connection; empty: what the peer says. `curve`: X25519, P-256, P-384 or P-521; one
+    other than X25519 is published beside it, for agents without X25519 (DIDComm v2 only)."""
 
     envelope: str = "didcomm/v2"
     expires_s: int = 24 * 3600
     name: str = ""
+    curve: str = "X25519"

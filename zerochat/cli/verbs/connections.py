@@ -121,6 +121,12 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
     parser.add_argument("--name", metavar="NAME", help="local name for the connection")
     envelope_option(parser, "for --invite")
     parser.add_argument(
+        "--curve",
+        choices=CURVES,
+        default=CURVES[0],
+        help="with --invite: a curve for agents that do not have X25519 (default: %(default)s)",
+    )
+    parser.add_argument(
         "--expires",
         dest="expires_s",
         type=lifetime,
@@ -130,6 +136,7 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
     timeout_option(parser, 30.0, "seconds to wait for the connection (default: 30)")
 
 
+CURVES = ("X25519", "P-256", "P-384", "P-521")
 POLL_S = 0.5
 """Poll interval while no notification arrives."""
 DELIVERY_S_MAX = 5.0
@@ -192,6 +199,7 @@ def _offer(options: Options, out: Output) -> ExitCode:
             envelope=options.envelope,
             expires_s=options.expires_s or EXPIRES_S,
             name=options.name or "",
+            curve=options.curve,
         )
         if agent.own:
             narrate("This link works only while your agent runs: start `zerochat agent`, or the chat.")

@@ -12,7 +12,14 @@ from zerochat.didcomm.did.document import (
     read_document,
 )
 from zerochat.didcomm.did.forms import DID_CHARS_MAX, same_did, short_form
-from zerochat.didcomm.did.identity import AGREEMENT_FRAGMENT, AUTHENTICATION_FRAGMENT, Identity, new_peer2, new_peer4
+from zerochat.didcomm.did.identity import (
+    AGREEMENT_FRAGMENT,
+    AUTHENTICATION_FRAGMENT,
+    SECOND_AGREEMENT_FRAGMENT,
+    Identity,
+    new_peer2,
+    new_peer4,
+)
 from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.did.peer4 import peer4, peer4_document
 from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, did_key_of, resolve
@@ -23,6 +30,7 @@ __all__ = [
     "DID_CHARS_MAX",
     "DOCUMENTS_CACHED",
     "KEYS_MAX",
+    "SECOND_AGREEMENT_FRAGMENT",
     "SERVICES_MAX",
     "Document",
     "Identity",

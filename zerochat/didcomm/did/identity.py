@@ -1,14 +1,16 @@
 """Own DIDs: key generation, documents and key ids.
 
-Both methods use `#key-1` for the signing key (Ed25519) and `#key-2` for key agreement (X25519). A did:peer:4 is for
+Both methods use `#key-1` for the signing key (Ed25519) and `#key-2` for key agreement (X25519). A DID for a peer with
+other agreement keys has one of the peer's curve beside it, `#key-3`. A did:peer:4 is for
 relationships, because its short form keeps messages small; a did:peer:2 is for invitations, because it is short itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from zerochat.crypto import keys
 from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey, strict_json
-from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.keys import KeyKind, PublicKey, SecretKey, new_secret, public_of
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did.document import read_services
@@ -19,6 +21,7 @@ from zerochat.didcomm.did.resolver import resolve
 
 AUTHENTICATION_FRAGMENT = "#key-1"
 AGREEMENT_FRAGMENT = "#key-2"
+SECOND_AGREEMENT_FRAGMENT = "#key-3"
 
 
 class Identity(Redacted, frozen=True):
@@ -32,6 +35,8 @@ class Identity(Redacted, frozen=True):
     """32 bytes, Ed25519."""
     agreement_secret: bytes
     """32 bytes, X25519."""
+    second_agreement: SecretKey | None = None
+    """A key of another curve."""
 
     @property
     def short(self) -> str:
@@ -70,9 +75,14 @@ class Identity(Redacted, frozen=True):
         return self.short + AUTHENTICATION_FRAGMENT
 
 
-def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
-    """A fresh did:peer:4 with an Ed25519 key, an X25519 key and these services (as in a DID document)."""
+def new_peer4(
+    random: Callable[[int], bytes], services: Sequence[Mapping[str, object]], curve: KeyKind = "X25519"
+) -> Identity:
+    """A fresh did:peer:4 with an Ed25519 key, an X25519 key and these services (as in a DID document); another `curve`:
+    with an agreement key of it, too."""
     seed, secret = random(32), random(32)
+    second = None if curve == "X25519" else new_secret(curve, random)
+    further = [] if second is None else [(SECOND_AGREEMENT_FRAGMENT, keys.multikey(public_of(second)))]
     document = {
         "verificationMethod": [
             {
@@ -85,24 +95,28 @@ def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, ob
                 "type": "Multikey",
                 "publicKeyMultibase": multikey(X25519, x25519_public(secret)),
             },
+            *({"id": name, "type": "Multikey", "publicKeyMultibase": text} for name, text in further),
         ],
         "authentication": [AUTHENTICATION_FRAGMENT],
-        "keyAgreement": [AGREEMENT_FRAGMENT],
+        "keyAgreement": [AGREEMENT_FRAGMENT, *(name for name, _ in further)],
         "service": [dict(service) for service in services],
     }
     _check_services(compact_json(document["service"]))
     did = peer4(compact_json(document))
     check_size(did)
-    return Identity(did, seed, secret)
+    return Identity(did, seed, secret, second)
 
 
-def new_peer2(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
-    """A fresh did:peer:2 with an Ed25519 key, an X25519 key and these services (as in a DID document)."""
+def new_peer2(
+    random: Callable[[int], bytes], services: Sequence[Mapping[str, object]], curve: KeyKind = "X25519"
+) -> Identity:
+    """A fresh did:peer:2 with the keys and services of `new_peer4`."""
     seed, secret = random(32), random(32)
-    keys = PublicKey("Ed25519", ed25519_public(seed)), PublicKey("X25519", x25519_public(secret))
-    did = peer2(keys[:1], keys[1:], services)
+    second = None if curve == "X25519" else new_secret(curve, random)
+    agreement = [PublicKey("X25519", x25519_public(secret)), *([] if second is None else [public_of(second)])]
+    did = peer2([PublicKey("Ed25519", ed25519_public(seed))], agreement, services)
     resolve(did)  # refuse a DID that peers could not resolve
-    return Identity(did, seed, secret)
+    return Identity(did, seed, secret, second)
 
 
 @lru_cache(maxsize=32)

@@ -9,8 +9,8 @@ An agent without an address of its own requests the answer on the same connectio
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
-from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.did import new_peer2, new_peer4, resolve, same_did, short_form
+from zerochat.crypto.keys import KeyKind, PublicKey, SecretKey
+from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
@@ -25,7 +25,7 @@ from zerochat.group.external import outbox, v1_rotation
 from zerochat.group.external.changes import notify, put
 from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
 from zerochat.group.links.mediator_proof import AMPLIFICATION
-from zerochat.group.links.relationship import Relationship, check_peer, pack_end, rotate, unpack
+from zerochat.group.links.relationship import Relationship, RelationshipState, check_peer, pack_end, rotate, unpack
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
 from zerochat.group.state.external import ConnectionState
@@ -81,7 +81,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
             raise OwnInvitation()
         if known.state is not ConnectionState.ENDED and same_did(known.relationship.invited_by, theirs):
             raise AlreadyConnected(label=known.label)
-    identity = new_peer4(tx.context.random, did_services(tx, envelope, "#key-1"))
+    identity = _new_identity(tx, envelope, theirs)
     name = b64url(tx.context.random(9))
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
     one = Connection(
@@ -133,7 +133,7 @@ def _check_writable(tx: Transaction, envelope: str, theirs: str, route: Route) -
     if envelope == "didcomm/v1":
         tx.packer(envelope).their_key(resolve(theirs), theirs)
     else:
-        check_peer(theirs)
+        check_peer(theirs, external=True)
     wrap(tx, envelope, theirs, route, b"{}")
 
 
@@ -149,16 +149,25 @@ def _host(uri: str) -> str:
     return uri.partition("://")[2].partition("/")[0]
 
 
+def _new_identity(tx: Transaction, envelope: str, theirs: str) -> Identity:
+    """A fresh DID for one peer, with an agreement key of the peer's curve."""
+    services = did_services(tx, envelope, "#key-1")
+    if envelope == "didcomm/v1":
+        return new_peer4(tx.context.random, services)
+    return new_peer4(tx.context.random, services, tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind)
+
+
 def create_invitation(
-    tx: Transaction, envelope: str, label: str, lifetime_s: int, local_name: str = ""
+    tx: Transaction, envelope: str, label: str, lifetime_s: int, local_name: str = "", curve: KeyKind = "X25519"
 ) -> tuple[str, str, int]:
     """Create an invitation to connect, with our `label`: the connection's id, the link, and its expiry in UTC seconds.
-    The connection is called `local_name`, or, if that is empty, what the peer says."""
+    The connection is called `local_name`, or, if that is empty, what the peer says. `curve`: that of a key beside
+    X25519, for agents without it."""
     if not tx.agent.web_uris:
         raise NoAddress()
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
-    identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"))
+    identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"), curve)
     name, expires = b64url(tx.context.random(9)), tx.now // 1000 + lifetime_s
     if envelope == "didcomm/v1":
         invitation = oob_write.invitation_v1([identity.did], label, tx.context.random, expires_time=expires)
@@ -233,6 +242,7 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
         case ConnectionState.OFFERED, _:
             return _receive_first(tx, one, envelope, packer)
     relationship, message = unpack(one.relationship, envelope, packer, layered=True)
+    relationship = _fitted(tx, one.envelope, relationship)
     if one.state is ConnectionState.REQUESTED:
         one = outbox.clear(one)
     if relationship is not one.relationship or one.state is not ConnectionState.ESTABLISHED:
@@ -248,6 +258,17 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     return None if is_rotation else message
 
 
+def _fitted(tx: Transaction, envelope: str, relationship: Relationship) -> Relationship:
+    """The relationship, with a DID of ours that has a key of the peer's curve: the peer may have rotated to another."""
+    if envelope == "didcomm/v1" or relationship.state is not RelationshipState.ESTABLISHED:
+        return relationship
+    theirs = tx.packer(envelope).their_key(resolve(relationship.theirs), relationship.theirs).key
+    second = relationship.mine.second_agreement
+    if theirs.kind == "X25519" or (second is not None and second.kind == theirs.kind):
+        return relationship
+    return rotate(relationship, _new_identity(tx, envelope, relationship.theirs), tx.now // 1000)
+
+
 def can_rotate(tx: Transaction, name: str) -> bool:
     """Whether the peer can be informed of a new DID: v2 does so in the next message, v1 only at once."""
     return tx.agent.connections[name].envelope != "didcomm/v1" or reachable(tx, name)
@@ -256,7 +277,7 @@ def can_rotate(tx: Transaction, name: str) -> bool:
 def rotate_own_did(tx: Transaction, name: str) -> None:
     """Replace our DID. v2 announces it in every message from now on, v1 in a message of its own (RFC 0794)."""
     one = tx.agent.connections[name]
-    identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
+    identity = _new_identity(tx, one.envelope, one.relationship.theirs)
     relationship = rotate(one.relationship, identity, tx.now // 1000)
     if one.envelope == "didcomm/v1":
         announcement = did_rotate.rotate(identity.did, tx.context.random)
@@ -296,11 +317,11 @@ def _receive_first(tx: Transaction, one: Connection, envelope: bytes, packer: Pa
     opened = open_first([one.relationship.mine], envelope, packer, layered=True)
     if opened.message.pthid != one.pthid:
         raise Refused(why="a message for another invitation")
-    identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
+    identity = _new_identity(tx, one.envelope, opened.sender)
     answering = replace(one.relationship, theirs=opened.sender, acknowledged=True)
     relationship = rotate(answering, identity, tx.now // 1000)
     label = one.label or short_form(opened.sender)[:24]
-    fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
+    fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label, credit=ANSWERS_MAX)
     put(tx, fresh)
     notify(tx, fresh)
     return opened.message

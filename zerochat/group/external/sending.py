@@ -26,7 +26,8 @@ from zerochat.group.wire.envelope import pack_first
 RELAYED_SCHEMES = ("http://", "https://")
 """What a mediator of ours can post to (`relayed_posts.py`)."""
 ANSWERS_MAX = 16 * 1024
-"""The bytes of answers that a peer can save up."""
+"""The bytes of answers that a peer can save up. One that answers our invitation has them at once, however short its
+message: our answer rotates our DID, and has several long ones in it."""
 
 
 def send(

@@ -20,7 +20,7 @@ from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import RECORD_BYTES_MAX
 from zerochat.group.external import mediators, outbox, sending
 from zerochat.group.links import mediator_mail
-from zerochat.group.links.relationship import Relationship, own_keys, pack
+from zerochat.group.links.relationship import Relationship, own_key, pack
 from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported, Transport
 from zerochat.group.state import BasicMessage, PeerQuery, PeerRef
 from zerochat.group.transaction import Transaction
@@ -254,14 +254,14 @@ def _receive_pong(tx: Transaction, peer: PeerRef, message: Message, relationship
     if query is None or message.thid is None:
         return
     packer = _packer(tx, peer)
-    theirs = packer.their_key(resolve(relationship.theirs), short_form(relationship.theirs)).kid
-    mine = next(iter(own_keys(packer, relationship.mine)))
+    theirs = packer.their_key(resolve(relationship.theirs), short_form(relationship.theirs))
+    mine = own_key(packer, relationship.mine, relationship.mine.short, theirs).kid
     if peer.connection:
         way: Transport = "web"
     else:
         way = "mediator" if mediator_mail.goes_by_mail(tx, peer.group, peer.member) else "direct"
     protection = PROTECTIONS.get(packer.name, packer.name)
-    tx.emit(Notify(Pong(message.thid, label_of(tx, peer), tx.now - query.at, protection, theirs, mine, way)))
+    tx.emit(Notify(Pong(message.thid, label_of(tx, peer), tx.now - query.at, protection, theirs.kid, mine, way)))
 
 
 PROTECTIONS = {

@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key_bytes
-from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.keys import AGREEMENT_KINDS, SIGNING_KINDS, PublicKey, SecretKey
 from zerochat.crypto.structs import Redacted
-from zerochat.didcomm.did import Document, Identity, resolve, same_did, short_form
+from zerochat.didcomm.did import SECOND_AGREEMENT_FRAGMENT, Document, Identity, resolve, same_did, short_form
 from zerochat.didcomm.layers import is_signed, open_layers
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import Packer
+from zerochat.didcomm.packer import OwnKey, Packer, TheirKey
 from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.group.wire.padding import pad
@@ -85,12 +85,25 @@ class Relationship(Struct, frozen=True):
         return bool(self.theirs)
 
 
-def check_peer(did: str) -> None:
-    """Raise Malformed unless a DID has the keys of a relationship: X25519, and Ed25519 to sign a rotation."""
+def check_peer(did: str, *, external: bool = False) -> None:
+    """Raise Malformed unless a DID has the keys of a relationship: to agree on keys, and to sign a rotation.
+
+    In groups these are X25519 and Ed25519. Agents of other vendors (`external`) may use any kind that DIDComm has.
+    """
     document = resolve(did)
-    agreement = any(method.key.kind == "X25519" for method in document.agreement)
-    if not agreement or not any(method.key.kind == "Ed25519" for method in document.authentication):
+    agreement, signing = (AGREEMENT_KINDS, SIGNING_KINDS) if external else (("X25519",), ("Ed25519",))
+    if not any(method.key.kind in agreement for method in document.agreement) or not any(
+        method.key.kind in signing for method in document.authentication
+    ):
         raise Malformed(why="a DID without the required keys")
+
+
+def own_key(packer: Packer, identity: Identity, did: str, theirs: TheirKey) -> OwnKey:
+    """Our key of the peer's curve, named under `did`; our usual one if we have none of it."""
+    second = identity.second_agreement
+    if second is not None and second.kind == theirs.key.kind:
+        return OwnKey(did + SECOND_AGREEMENT_FRAGMENT, second)
+    return packer.own_key(identity, did)
 
 
 # --- sending --------------------------------------------------------------------------------------------------------
@@ -114,11 +127,9 @@ def pack(
     word = relationship.rotation.jwt if relationship.rotation else message.from_prior
     if named:
         message = message.addressed(sender, (recipient,), word)
+    theirs = packer.their_key(resolve(relationship.theirs), recipient)
     return packer.authcrypt(
-        pad(packer.dump(message)),
-        sender=packer.own_key(mine, sender),
-        recipient=packer.their_key(resolve(relationship.theirs), recipient),
-        random=random,
+        pad(packer.dump(message)), sender=own_key(packer, mine, sender, theirs), recipient=theirs, random=random
     )
 
 
@@ -150,8 +161,11 @@ def pack_end(
 @lru_cache(maxsize=8192)
 def own_keys(packer: Packer, identity: Identity) -> dict[str, SecretKey]:
     """The keys of one of our DIDs by every key id that an envelope may use."""
-    keys = (packer.own_key(identity, did) for did in (identity.short, identity.did))
-    return {key.kid: key.key for key in keys}
+    dids = (identity.short, identity.did)
+    keys = {key.kid: key.key for key in (packer.own_key(identity, did) for did in dids)}
+    if identity.second_agreement is not None:
+        keys |= {did + SECOND_AGREEMENT_FRAGMENT: identity.second_agreement for did in dids}
+    return keys
 
 
 def unpack(
@@ -198,7 +212,7 @@ def unpack(
     if same_did(sender, relationship.theirs):
         relationship = replace(relationship, prior="") if relationship.prior else relationship
     elif not relationship.prior or not same_did(sender, relationship.prior):
-        relationship = _apply_rotation(relationship, message, sender)
+        relationship = _apply_rotation(relationship, message, sender, external=layered)
     if unpacked.recipient_kid in current and not (relationship.acknowledged and relationship.rotation is None):
         relationship = replace(relationship, acknowledged=True, rotation=None)
     return relationship, message
@@ -213,14 +227,14 @@ def _v1_sender(relationship: Relationship, verkey: str) -> str:
     raise Unauthentic()
 
 
-def _apply_rotation(relationship: Relationship, message: Message, sender: str) -> Relationship:
+def _apply_rotation(relationship: Relationship, message: Message, sender: str, *, external: bool) -> Relationship:
     """A message under another DID than the peer's must carry the peer's signed rotation."""
     if message.from_prior is None:
         raise Unauthentic()
     rotation = verify_from_prior(message.from_prior, resolve(relationship.theirs), sender)
     if rotation.issued < relationship.peer_rotated_at:
         raise Unauthentic()
-    check_peer(sender)
+    check_peer(sender, external=external)
     return replace(relationship, theirs=sender, peer_rotated_at=rotation.issued)
 
 

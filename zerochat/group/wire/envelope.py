@@ -12,7 +12,7 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
 from zerochat.group.inputs import StepContext
-from zerochat.group.links.relationship import check_peer, own_keys
+from zerochat.group.links.relationship import check_peer, own_key, own_keys
 from zerochat.group.wire.padding import pad
 
 
@@ -34,10 +34,11 @@ def pack_first(
     `named` as in `relationship.pack`.
     """
     recipient = short_form(public_did)
+    theirs = packer.their_key(resolve(public_did), recipient)
     return packer.authcrypt(
         pad(packer.dump(replace(message, from_=identity.did, to=(recipient,)) if named else message)),
-        sender=packer.own_key(identity, identity.did),
-        recipient=packer.their_key(resolve(public_did), recipient),
+        sender=own_key(packer, identity, identity.did, theirs),
+        recipient=theirs,
         random=context.random,
     )
 
@@ -64,7 +65,7 @@ def open_first(
         proven = opened.sender or opened.signer
         if proven is None or opened.recipient_kid is None or opened.forgeable:
             raise Unauthentic()
-        check_peer(proven)
+        check_peer(proven, external=True)
         return OpenedMessage(opened.message, proven, owners[opened.recipient_kid][0])
     unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
     if unpacked.kind != "authcrypt" or unpacked.forgeable:

@@ -8,6 +8,7 @@ from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.api.handlers.groups import EXPIRES_S_MAX, check_envelope
 from zerochat.agent.invitations.pasted_text import read_pasted
 from zerochat.agent.views.connections import connection_info, connection_messages
+from zerochat.crypto.keys import AGREEMENT_KINDS
 from zerochat.group.inputs import (
     AcceptConnection,
     EndConnection,
@@ -42,7 +43,10 @@ def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnec
     if not 1 <= context.params.expires_s <= EXPIRES_S_MAX:
         raise BadRequest(why="an invitation is valid for 1 second to 30 days")
     params = context.params
-    return OfferConnection(check_envelope(params.envelope), "", params.expires_s, params.name)
+    curve = next((kind for kind in AGREEMENT_KINDS if kind == params.curve), None)
+    if curve is None or (curve != "X25519" and params.envelope == "didcomm/v1"):
+        raise BadRequest(why=f"the curve is one of {', '.join(AGREEMENT_KINDS)}; DIDComm v1 has X25519 only")
+    return OfferConnection(check_envelope(params.envelope), "", params.expires_s, params.name, curve)
 
 
 def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
