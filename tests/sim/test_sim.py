@@ -91,7 +91,7 @@ def test_detects_duplicate_delivery(monkeypatch):
 
 
 def test_an_error_of_the_core_is_told_with_its_place(monkeypatch):
-    monkeypatch.setattr(acknowledgements, "record_state", lambda *given: {}["missing"])
+    monkeypatch.setattr(acknowledgements, "record_state", lambda *given: dict[str, None]()["missing"])
     with pytest.raises(Violation, match=r"fails on Received: KeyError\('missing'\) \(test_sim\.py:\d+\)"):
         play_history(1)
 

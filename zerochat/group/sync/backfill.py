@@ -375,18 +375,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         if by and unconfirmed_top is None:
             unconfirmed_top = ChainPosition(event.seq, event.id, event.lamport)
         first, before = event.seq, event.pre
-        if chain.seq == 0 and neighbours.is_ring(group):
-            begun = ring_starts.begun_in(group, author, event.seq)
-            chain = replace(begun, head_id=event.id, lamport=event.lamport)
-        elif chain.seq == 0:  # its author has not announced where it begins for us, and may never do so
-            chain = Chain(
-                event.seq,
-                event.id,
-                event.lamport,
-                confirmed=ChainPosition(),
-                relayed_by=member,
-                start=ChainStart.UNANNOUNCED,
-            )
+        chain = chain if chain.seq else _begun(group, member, event)
         is_stored = not event.is_control and may_post(group.view, author, event.seq)
         if is_stored and event.lamport >= live_since:
             live.append(event)
@@ -396,9 +385,7 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         elif not event.is_control:
             reinstated_posts.record(tx, name, event, valid=False)
         received, last = received + 1, event
-    for event in reversed(live):
-        delivery.store_content(tx, name, event, late=event.lamport < read, relayed_by="")
-        read = max(read, event.lamport)  # answers to it sort below it
+    read = _store_live(tx, name, live[::-1], read)
     storage_quota.charge(tx, name, member, stored_bytes, stored)
     if last is not None:
         source = (backfill.relayed_by or member) if unconfirmed_top else ""
@@ -409,6 +396,24 @@ def _prepend(tx: Transaction, name: str, member: str, author: str, events: Itera
         aggregation.on_progress(tx, name, author)
         tx.update_log(name, lamport=read)
     return received
+
+
+def _begun(group: Group, member: str, event: Event) -> Chain:
+    """A chain that ends with this event. Off the ring its author has not announced where it begins for us, and may
+    never do so."""
+    if neighbours.is_ring(group):
+        return replace(ring_starts.begun_in(group, event.author, event.seq), head_id=event.id, lamport=event.lamport)
+    start = ChainStart.UNANNOUNCED
+    return Chain(event.seq, event.id, event.lamport, confirmed=ChainPosition(), relayed_by=member, start=start)
+
+
+def _store_live(tx: Transaction, name: str, events: Iterable[Event], read: int) -> int:
+    """Store posts from after we joined, oldest first. `read`, and the result: the latest Lamport time of those that are
+    stored, as answers to a post sort below it."""
+    for event in events:
+        delivery.store_content(tx, name, event, late=event.lamport < read, relayed_by="")
+        read = max(read, event.lamport)
+    return read
 
 
 def _store(tx: Transaction, name: str, event: Event, by: str) -> int:
