@@ -1,6 +1,7 @@
 """The membership that the key agreement goes by: the members at the membership events that a key event names."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from zerochat.group.event_log.event import ADD, Event
@@ -45,7 +46,8 @@ def _find(group: Group) -> Membership:
 def _membership(group: Group, control: Mapping[str, Event]) -> Membership:
     heads = named_heads(control, group.me)
     members = _members_at(group, heads) & group.view.members.keys()
-    return Membership(frozenset(members), heads, lambda heads: _members_at(group, heads))
+    at = partial(_members_at, group)
+    return Membership(frozenset(members), heads, at, exports=group.view.path == "ring")
 
 
 def named_heads(control: Mapping[str, Event], me: str) -> tuple[str, ...]:

@@ -17,5 +17,5 @@ update. The rule of `production.py` decides when else one comes first.
     reception     the events of others                           production      our own events
     complaint     proof against a forged seed                    message_keys    the keys of messages
     wire          events and direct messages as bytes            channel_reset   channels with members not met
-    erasure       keys whose time is over
+    erasure       keys whose time is over                        export          secrets for uses beside messages
 """

@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from zerochat.crypto.prekeys import LIFETIME_MS, MARGIN_MS
+from zerochat.group.key_agreement.export import unexpired
 from zerochat.group.key_agreement.message_keys import expired
 from zerochat.group.key_agreement.state import Keys
 
@@ -26,6 +27,7 @@ def erase_expired(keys: Keys, now: int) -> Keys:
         keys,
         held=tuple(one for one in keys.held if -MARGIN_MS <= one.until - now <= LIFETIME_MS + MARGIN_MS),
         operations=operations,
+        exported=unexpired(keys.exported, now, OPERATION_MS),
         pending=tuple(name for name in keys.pending if name in operations),
         receiving={author: epochs for author, epochs in receiving.items() if epochs},
     )

@@ -3,6 +3,7 @@
     member secret     of a member X: `member_secrets.py`
     update of X       ratchet  =  member secret of X
     X adopts one      ratchet  =  KDF(ratchet, member secret of X)
+    exported secret   of an update  =  KDF(seed)
     any event of X    epoch key, ratchet  =  KDF(ratchet, place)
     message           key, next chain key  =  KDF(chain key); the first chain key is the epoch key
 
@@ -25,6 +26,11 @@ class Step(Redacted, frozen=True):
 
     epoch_key: bytes
     ratchet: bytes
+
+
+def exported(seed: bytes) -> bytes:
+    """The secret that a seed has for uses beside messages (`export.py`)."""
+    return blake2b_keyed(seed, b"zerochat/export")
 
 
 def adopted(ratchet: bytes, secret: bytes) -> bytes:

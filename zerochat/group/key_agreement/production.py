@@ -20,6 +20,7 @@ from zerochat.crypto.prekeys import with_new
 from zerochat.crypto.primitives import x25519_public
 from zerochat.crypto.structs import Redacted
 from zerochat.group.inputs import StepContext
+from zerochat.group.key_agreement.export import with_exported
 from zerochat.group.key_agreement.key_event import (
     ADOPTS_MAX,
     TO_MAX,
@@ -152,6 +153,8 @@ def produce(
         epoch=SendingEpoch(event.id, step.epoch_key),
     )
     if plan.update:
+        if membership.exports:
+            after = replace(after, exported=with_exported(keys.exported, event, seed, membership, context.now))
         operation = Operation(keys.me, membership.heads, secrets.without([keys.me]), context.now)
         after = replace(with_operation(after, event.id, operation), updated=context.now, sent=0)
     return Produced(_without_own(after), event, directs)

@@ -17,6 +17,7 @@ from zerochat.crypto.two_party import Channel, Opened
 from zerochat.errors import Refused, RemoteError
 from zerochat.group.key_agreement.channel_reset import after_opening, held_for, is_to_contact
 from zerochat.group.key_agreement.complaint import Complaint
+from zerochat.group.key_agreement.export import with_exported
 from zerochat.group.key_agreement.key_event import Direct, KeyEvent, pair_context
 from zerochat.group.key_agreement.key_schedule import KEY_BYTES, adopted, advanced, commitment
 from zerochat.group.key_agreement.member_secrets import MemberSecrets, secrets_of
@@ -97,6 +98,8 @@ def process(
     keys, ratchet = _follow(keys, event, content, secrets)
     if event.is_update:
         keys = _with_update(keys, event, secrets, now)
+        if content and keys.me in audience and membership.exports:
+            keys = replace(keys, exported=with_exported(keys.exported, event, content, membership, now))
     broken = sent and direct is not None and opened is None
     keys = _arrived(keys, event, ratchet, keys.me in audience and not broken and not was_lost, now)
     return Processed(keys, bool(ratchet), complaint, broken, by_contact)

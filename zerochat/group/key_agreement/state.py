@@ -34,6 +34,8 @@ class Membership(Struct, frozen=True):
     """At most `wire.HEADS_MAX`; `members` is the view at these."""
     at: Callable[[tuple[str, ...]], frozenset[str]]
     """The members by other heads, all of whose events are here."""
+    exports: bool = False
+    """Whether exported secrets are used (`export.py`)."""
 
 
 class Operation(Struct, frozen=True):
@@ -50,6 +52,18 @@ class Operation(Struct, frozen=True):
         """The same without the secrets of these members."""
         secrets = self.secrets.without(members)
         return self if secrets is self.secrets else replace(self, secrets=secrets)
+
+
+class ExportedSecret(Redacted, frozen=True):
+    """The exported secret of an update (`export.py`)."""
+
+    REDACTED = ("secret",)
+
+    secret: bytes
+    control: tuple[str, ...]
+    """The heads at which the update's author saw the members that it was for."""
+    at: int
+    """When it came, UTC ms."""
 
 
 class SendingEpoch(Redacted, frozen=True):
@@ -137,6 +151,8 @@ class Keys(Redacted, Composite, frozen=True):
     """Updates by id, the oldest first."""
     pending: tuple[str, ...] = ()
     """Updates of others that we have not adopted yet, the oldest first."""
+    exported: dict[str, ExportedSecret] = field(default_factory=dict)
+    """By update."""
     wanted: frozenset[str] = frozenset()
     """Authors whose ratchets we lack though they count us in; our next event asks for them."""
     epoch: SendingEpoch = SendingEpoch()
