@@ -17,7 +17,14 @@ from zerochat.group.dcgka import complaints, ring_receiver
 from zerochat.group.dcgka import receiver as sealed_messages
 from zerochat.group.effects import Measure
 from zerochat.group.event_log import receiving
-from zerochat.group.external import connections, mediators, relayed_posts, short_links, standard_protocols
+from zerochat.group.external import (
+    connections,
+    mailbox_shares,
+    mediators,
+    relayed_posts,
+    short_links,
+    standard_protocols,
+)
 from zerochat.group.files import download, upload
 from zerochat.group.joining import inviter, joiner, member_connections, private_invitations
 from zerochat.group.key_modes.dcgka import is_sealed
@@ -35,6 +42,7 @@ from zerochat.group.links import (
     peers,
     rate_limits,
     ring_links,
+    shared_mailboxes,
 )
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.membership import decisions, fork_proof, leave
@@ -325,6 +333,9 @@ def receive_web(
         mediator_receipts.receive_receipt(tx, envelope)
         return
     kind, kids = addressed_to(envelope)
+    if via == "mediator" and (shared := shared_mailboxes.owner_of(tx.agent, kids)) is not None:
+        _receive_shared(tx, *shared, envelope)
+        return
     packer = tx.packer(kind)
     kid, owner = mediator_mail.owner_of(tx, packer, kids)
     if not _is_allowed_over(tx, owner, via):
@@ -376,6 +387,23 @@ def _receive_mail(tx: Transaction, name: str, member: str, envelope: bytes) -> N
             rate_limits.settle_work(tx, name, member, tx.work_us - spent_us)
 
 
+def _receive_shared(tx: Transaction, name: str, box: shared_mailboxes.SharedBox, envelope: bytes) -> None:
+    """Handle an envelope to a shared mailbox of ours, which pays for it until its author is known."""
+    ours, spent_us = tx.group(name).me, tx.work_us
+    if rate_limits.is_exhausted(tx, name, ours):
+        return
+    try:
+        with tx.savepoint():
+            message = shared_mailboxes.opened(tx, name, box, envelope)
+            sealed_messages.receive_forwarded(tx, name, ours, message, box)
+            leave.finish_leaving(tx, name)
+            member_connections.update_progress(tx, name)
+    except RemoteError as error:
+        tx.emit(Measure("dropped", error.code))
+        if rate_limits.spend_envelope(tx, name, ours, len(envelope)):
+            rate_limits.settle_work(tx, name, ours, tx.work_us - spent_us)
+
+
 def _is_allowed_over(tx: Transaction, owner: mediator_mail.KeyOwner, via: Via) -> bool:
     """Whether we announced this route for this recipient.
 
@@ -405,7 +433,7 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     mediators.handle_rotation(tx, name, before)
     if message is None:
         return
-    if short_links.receive(tx, name, message):
+    if short_links.receive(tx, name, message) or mailbox_shares.receive(tx, name, message):
         return
     if relayed_posts.receive(tx, name, message, lambda inner: receive_web(tx, inner, None)):
         return

@@ -27,7 +27,15 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, outbox, relayed_posts, seclusion, short_links
+from zerochat.group.external import (
+    connections,
+    mailbox_shares,
+    mediators,
+    outbox,
+    relayed_posts,
+    seclusion,
+    short_links,
+)
 from zerochat.group.files import download, upload
 from zerochat.group.inputs import (
     BatchEnded,
@@ -127,6 +135,7 @@ def step(
             clock_changes.clamp_deadlines(tx)
         mediators.update_mailboxes(tx)
         short_links.update(tx)
+        mailbox_shares.update(tx)
         if tx.agent.mediated_only:
             relayed_posts.divert(tx, agent)
     except RemoteError as error:

@@ -22,6 +22,7 @@ from zerochat.didcomm.protocols import (
     problem,
     relayed_post,
     routing,
+    shared_mailbox,
     short_links,
 )
 from zerochat.didcomm.protocols.mediation import Changed
@@ -63,6 +64,12 @@ class SimulatedMediator:
         """Registered DIDs whose ownership is proven."""
         self.waiting: dict[str, dict[str, bytes]] = {}
         """Stored envelopes by recipient and parcel id."""
+        self.shares: dict[str, dict[str, str]] = {}
+        """By shared key: the registered DID of each recipient that shares it."""
+        self.shared: set[tuple[str, bytes]] = set()
+        """Envelopes that have come to shared keys."""
+        self.posts_shared = 0
+        """Posts to shared keys, also of envelopes that were here."""
         self.links: dict[str, dict[str, bytes]] = {}
         """Sealed invitations by recipient and id."""
         self.serves_links = self.posts = True
@@ -127,6 +134,9 @@ class SimulatedMediator:
         further = self.behind.get(wanted.next)
         if further is not None:
             return [], [(further, envelope) for envelope in wanted.envelopes]
+        if wanted.shared:
+            self._fan_out(wanted)
+            return [], []
         recipient = self.mailboxes.get(wanted.next)
         for envelope in wanted.envelopes:
             if recipient is None:
@@ -141,8 +151,20 @@ class SimulatedMediator:
             )
         ], []
 
+    def _fan_out(self, wanted: routing.Forward) -> None:
+        """Store an envelope for a shared key for each recipient that shares it, once."""
+        [envelope] = wanted.envelopes
+        shared_mailbox.check_post(wanted.next, wanted.shared, envelope)
+        self.posts_shared += 1
+        if (wanted.next, envelope) not in self.shared:
+            self.shared.add((wanted.next, envelope))
+            for recipient, box in self.shares.get(wanted.next, {}).items():
+                if self.mailboxes.get(box) == recipient:
+                    self.store(recipient, envelope)
+
     def reset(self) -> None:
         """Forget all registrations."""
+        self.shares.clear()
         self.mailboxes.clear()
         self.proven.clear()
         self.waiting.clear()
@@ -172,6 +194,8 @@ class SimulatedMediator:
             return None
         if relayed_post.kind_of(message) is not None:
             return problem.problem("e.m.msg.unsupported", message, self._random)
+        if shared_mailbox.kind_of(message) == "keep":
+            return self._share(message, sender)
         if (linked := short_links.kind_of(message)) is not None:
             return self._link(message, me, linked)
         match asked[1] if asked is not None else fetched:
@@ -195,6 +219,15 @@ class SimulatedMediator:
     def posted(self, message: Message, sender: str, result: relayed_post.PostResult) -> bytes:
         """The answer to a post that this recipient has requested."""
         return self.encrypt(relayed_post.posted(message, result, self._random), sender)
+
+    def _share(self, message: Message, sender: str) -> Message:
+        claims, me = shared_mailbox.read_keep(message), short_form(sender)
+        for recipients in self.shares.values():
+            recipients.pop(me, None)
+        for one in claims:
+            shared_mailbox.check_share(one, sender, self.did)
+            self.shares.setdefault(one.key, {})[me] = one.mailbox
+        return shared_mailbox.kept(message, [one.key for one in claims], self._random)
 
     def _link(self, message: Message, me: str, kind: short_links.Kind) -> Message | None:
         if not self.serves_links:

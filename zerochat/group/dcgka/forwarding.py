@@ -6,7 +6,7 @@ forwards a message once, and needs no memory of its own for duplicates. A messag
 author is unknown or exceeds a limit, ends there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
@@ -14,8 +14,9 @@ from zerochat.errors import Refused
 from zerochat.group.effects import Measure, SendEnvelope
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.forwarded import Forwarded
-from zerochat.group.links import mediator_mail, neighbours, rate_limits
+from zerochat.group.links import mediator_mail, neighbours, rate_limits, shared_mailboxes
 from zerochat.group.links.relationship import pack
+from zerochat.group.links.shared_mailboxes import SharedBox
 from zerochat.group.state import Group
 from zerochat.group.state.chains import ReorderBuffer
 from zerochat.group.state.dcgka import EarlyPosts
@@ -28,7 +29,7 @@ from zerochat.overlay.ring import REACH, Links
 def publish(tx: Transaction, name: str, sealed: bytes, end: int) -> None:
     """Send a sealed message of ours to some neighbours. `end`: the place of its last event."""
     group = tx.group(name)
-    _send(tx, name, forwarded.sign(group.seed, group.me, name, end, sealed), next_members(tx, name, None))
+    _send(tx, name, forwarded.sign(group.seed, group.me, name, end, sealed), None)
 
 
 def is_stored(group: Group, one: Forwarded) -> bool:
@@ -58,24 +59,26 @@ def checked(tx: Transaction, name: str, bearer: str, envelope: bytes) -> Forward
     return one if rate_limits.spend_envelope(tx, name, one.author, len(envelope)) else None
 
 
-def forward(tx: Transaction, name: str, bearer: str, envelope: bytes, one: Forwarded) -> None:
-    """Send a message on, if we have stored it."""
+def forward(tx: Transaction, name: str, bearer: str, envelope: bytes, one: Forwarded, shared: SharedBox | None) -> None:
+    """Send a message on, if we have stored it. `shared`: the shared mailbox that it came out of; None: a peer has
+    brought it."""
     if is_stored(tx.group(name), one):
-        _send(tx, name, envelope, next_members(tx, name, bearer))
+        _send(tx, name, envelope, bearer, shared)
 
 
 def next_members(tx: Transaction, name: str, bearer: str | None) -> Sequence[str]:
     """The peers to which something new goes next. `bearer`: the member that brought it; None: it is ours."""
-    return targets(_links_up(tx, tx.group(name)), bearer, tx.context.random)
+    return targets(_links_up(tx, tx.group(name), ()), bearer, tx.context.random)
 
 
-def _links_up(tx: Transaction, group: Group) -> Links:
-    """Our links that are up: the nearest peers in both directions, and all others as shortcuts."""
+def _links_up(tx: Transaction, group: Group, left_out: Container[str]) -> Links:
+    """Our links that are up: the nearest peers in both directions, and all others as shortcuts; without these."""
     relationships = group.links.relationships
     ready = [
         did
         for did in group.links.peers
         if did in group.view.members
+        and did not in left_out
         and did in relationships
         and relationships[did].established
         and mediator_mail.reachable(tx, group.id, did)
@@ -88,12 +91,24 @@ def _links_up(tx: Transaction, group: Group) -> Links:
     return Links(tuple(successors), tuple(reversed(rest[middle:])), tuple(rest[:middle]))
 
 
-def _send(tx: Transaction, name: str, envelope: bytes, to: Sequence[str]) -> None:
+def _send(
+    tx: Transaction, name: str, envelope: bytes, bearer: str | None, came_out_of: SharedBox | None = None
+) -> None:
+    """Send a message on along our links, of which a shared mailbox is one, however many members it is for."""
     group = tx.group(name)
-    for member in to:
-        if not mediator_mail.goes_by_mail(tx, name, member):
+    present = group.links.peers.keys() & group.view.members.keys() if group.me in group.view.members else ()
+    ways = {did: way for did in present if (way := shared_mailboxes.way_to(tx, name, did)) is not None}
+    left_out, boxes = set[str](), {came_out_of}
+    for member in neighbours.ring_of(group).in_order(group.me, ways) if ways else ():
+        if ways[member].box in boxes:
+            left_out.add(member)
+        boxes.add(ways[member].box)
+    for member in targets(_links_up(tx, group, left_out), bearer, tx.context.random):
+        if member in ways:
+            shared_mailboxes.post(tx, name, member, ways[member], envelope)
+        elif not mediator_mail.goes_by_mail(tx, name, member):
             tx.emit(SendEnvelope(group.links.peers[member].link, envelope))
-            continue
-        message = Message(type=SEALED, id=new_id(tx.context.random), body={"message": b64url(envelope)})
-        packed = pack(group.links.relationships[member], message, tx.packer_of(name), tx.context.random)
-        mediator_mail.send(tx, name, member, packed)
+        else:
+            message = Message(type=SEALED, id=new_id(tx.context.random), body={"message": b64url(envelope)})
+            packed = pack(group.links.relationships[member], message, tx.packer_of(name), tx.context.random)
+            mediator_mail.send(tx, name, member, packed)

@@ -25,6 +25,7 @@ from zerochat.group.key_agreement.wire import parse_direct, parse_key_event
 from zerochat.group.key_modes.dcgka import HEADER_BYTES, Place, open_, place_of
 from zerochat.group.key_modes.deniable import check_tag
 from zerochat.group.links import content_keys, neighbours, pairing, rate_limits
+from zerochat.group.links.shared_mailboxes import SharedBox
 from zerochat.group.state.dcgka import EarlyPost, EarlyPosts, HeldKeyEvent, HeldKeyEvents
 from zerochat.group.sync import acknowledgements
 from zerochat.group.timer_kinds import TimerKind
@@ -203,16 +204,18 @@ def receive_sealed(tx: Transaction, name: str, sender: str, envelope: bytes, end
         tx.set_timer(TimerKind.GAPS, name, acknowledgements.GAP_DELAY_MS, if_unset=True)
 
 
-def receive_forwarded(tx: Transaction, name: str, bearer: str, envelope: bytes) -> None:
-    """A message of any member that a peer brings; it goes on to others. Raises RemoteError for a fault of the peer, and
-    then nothing has changed."""
+def receive_forwarded(
+    tx: Transaction, name: str, bearer: str, envelope: bytes, shared: SharedBox | None = None
+) -> None:
+    """A message of any member that a peer brings; it goes on to others. `shared`: it came out of this shared mailbox,
+    and we are the bearer. Raises RemoteError for a fault of the bearer, and then nothing has changed."""
     one = forwarding.checked(tx, name, bearer, envelope)
     if one is None:
         return
     before, spent_us = tx.agent, tx.work_us
     with tx.attempt():  # what is wrong from here on is the author's fault
         receive_sealed(tx, name, one.author, one.sealed, one.end)
-        forwarding.forward(tx, name, bearer, envelope, one)
+        forwarding.forward(tx, name, bearer, envelope, one, shared)
     if tx.agent is before:
         rate_limits.settle_work(tx, name, one.author, tx.work_us - spent_us)
     elif (peer := before.groups[name].links.peers.get(one.author)) is not None:

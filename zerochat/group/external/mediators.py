@@ -16,7 +16,7 @@ from zerochat.didcomm.protocols.mediation_client import MediationState, Mediatio
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import CloseWebSocket, Measure, Notify, OpenWebSocket
-from zerochat.group.external import connections, sending, short_links
+from zerochat.group.external import connections, mailbox_shares, sending, short_links
 from zerochat.group.links import mailboxes, mediator_mail
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.notifications import ConnectionChanged
@@ -60,7 +60,10 @@ def end_mediation(tx: Transaction, name: str) -> None:
     _unregister(tx, tx.agent.connections[name])
     _release(tx, name, websocket_uri(tx.agent.connections[name]))
     tx.update_agent(
-        connections={**tx.agent.connections, name: replace(tx.agent.connections[name], mediation=None)},
+        connections={
+            **tx.agent.connections,
+            name: replace(tx.agent.connections[name], mediation=None, shares=(), shares_asked=""),
+        },
     )
     announce_reach(tx)
     mailboxes.finish_changes(tx)
@@ -116,6 +119,7 @@ def _start_session(tx: Transaction, one: Connection) -> None:
     wanting = replace(state, desired=mediator_mail.mailboxes(tx.agent))
     _apply_output(tx, one, mediation_client.connected(wanting, tx.context.random))
     short_links.reconnected(tx, one.id)
+    mailbox_shares.reconnected(tx, one.id)
 
 
 def _use_long_did(tx: Transaction, one: Connection) -> None:

@@ -52,6 +52,9 @@ class Reach(Struct, frozen=True):
     queue: Endpoint | None
     routes: tuple[Route, ...] = ()
     """The routes over mediators, the preferred one first."""
+    shared: tuple[str, ...] = ()
+    """By route: the update whose exported secret the agent shares a mailbox there by (`shared_mailboxes.py`); empty: it
+    shares none."""
 
 
 def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) -> Identity:

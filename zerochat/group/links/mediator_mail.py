@@ -315,13 +315,22 @@ def post(
     except RemoteError:
         tx.emit(Measure("dropped", "CannotWrap"))
         return None
+    is_posted = post_wrapped(tx, route, wrapped, nearest, payer, asks=asks)
+    return kept if asks and is_posted else None
+
+
+def post_wrapped(
+    tx: Transaction, route: Route, wrapped: bytes, nearest: AddressKind, payer: str, *, asks: bool = False
+) -> bool:
+    """Post an envelope for the first mediator of a route as `post` does; False: it exceeds the rate. `asks`: its answer
+    is wanted."""
     if not mediator_proof.spend(tx, payer, route, len(wrapped)):
         tx.emit(Measure("dropped", "MailRate"))  # retransmission follows
-        return None
+        return False
     if mediator_proof.is_due(tx, route):
         mediator_proof.begin(tx, payer, [(route, nearest)])
     tx.emit(WebPost(route.uri, wrapped, tx.packer(ENVELOPE).media_type, return_route=asks, nearest=nearest))
-    return kept if asks else None
+    return True
 
 
 def routes_of_did(tx: Transaction, seed: bytes, did: str) -> Sequence[Route]:

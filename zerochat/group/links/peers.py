@@ -138,9 +138,12 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
     if member not in group.view.members or is_older(body.at, group.links.peers[member].reach_at, tx.now):
         return
     before = reach_of_member(group, member)
-    reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes)
+    shared = tuple(route.shared for route in body.mail) if any(route.shared for route in body.mail) else ()
+    reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes, shared)
     if reach != before and rate_limits.spend_move(tx, name, member):
         tx.update_peer(name, member, reach=reach, reach_at=body.at)
+        if replace(reach, shared=before.shared) == before:
+            return
         if routes != before.routes:
             mediator_receipts.invalidate(tx, name, member)
         if pair is None and before.pair is not None:

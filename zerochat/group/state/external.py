@@ -69,6 +69,18 @@ CONNECTION_TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState
 }
 
 
+class Share(Struct, frozen=True):
+    """A shared mailbox at our mediator (`external/mailbox_shares.py`)."""
+
+    group: str
+    update: str
+    """The update whose exported secret its key derives from."""
+    mailbox: int
+    """The number of our own mailbox that gets what comes to it."""
+    kept: bool = False
+    """Whether the mediator has confirmed it."""
+
+
 class Connection(Struct, frozen=True):
     """A relationship outside of any group: with a mediator, or with an agent of any vendor."""
 
@@ -91,6 +103,10 @@ class Connection(Struct, frozen=True):
     """Its state as our mediator; None: it is none."""
     served_links: frozenset[str] = frozenset()
     """Ids of short links that it may serve for us, as our mediator."""
+    shares: tuple[Share, ...] = ()
+    """What it was last asked to share for us, as our mediator."""
+    shares_asked: str = ""
+    """The id of that request while it is unanswered."""
     expires: int = 0
     """When an unanswered invitation of ours expires, UTC ms."""
     breaker: Breaker = Breaker()

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.service import Route
 from zerochat.group import retention
 from zerochat.group.backoff import Backoff
 from zerochat.group.dcgka import channels
@@ -21,7 +22,15 @@ from zerochat.group.dcgka.publisher import lacks_key_events, resend
 from zerochat.group.effects import Notify, ReadOwnEvents
 from zerochat.group.event_log.event import load_event
 from zerochat.group.event_log.lamport import is_older
-from zerochat.group.links import content_keys, mediator_mail, mediator_receipts, neighbours, outbox, storage_quota
+from zerochat.group.links import (
+    content_keys,
+    mediator_mail,
+    mediator_receipts,
+    neighbours,
+    outbox,
+    shared_mailboxes,
+    storage_quota,
+)
 from zerochat.group.links.relationship import pack
 from zerochat.group.membership import attestation, log_of
 from zerochat.group.notifications import Receipt, ViewChanged
@@ -263,8 +272,14 @@ def _reach(tx: Transaction, group: Group) -> dict[str, Any]:
     if reach.pair:
         body["key"] = b64url(reach.server_key)
     if reach.routes:
-        body["mail"] = [{"uri": route.uri, "keys": list(route.routing_keys)} for route in reach.routes]
+        ours = shared_mailboxes.announced(tx.agent, group)
+        body["mail"] = [_route(route, ours.get(shared_mailboxes.mediator_of(route), "")) for route in reach.routes]
     return body
+
+
+def _route(route: Route, shared: str) -> dict[str, Any]:
+    """A route of ours, as a `messages.RouteBody`."""
+    return {"uri": route.uri, "keys": list(route.routing_keys), **({"shared": shared} if shared else {})}
 
 
 def announce_reach(tx: Transaction, name: str) -> None:

@@ -205,6 +205,8 @@ class RouteBody(msgspec.Struct, frozen=True):
 
     uri: Annotated[str, msgspec.Meta(max_length=URI_CHARS_MAX)]
     keys: Annotated[list[_Did], msgspec.Meta(max_length=ROUTING_KEYS_MAX)]
+    shared: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The id of the update whose exported secret the sender shares a mailbox there by; empty: it shares none."""
 
 
 class ReachBody(msgspec.Struct, frozen=True):
