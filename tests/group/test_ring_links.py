@@ -1,14 +1,19 @@
 """Links on the ring: each member is linked to its neighbours, and to others in place of those that are down."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.marks import others_slow
 from tests.support.ring_world import RingWorld
 from zerochat.group.effects import Notify
-from zerochat.group.inputs import LeaveGroup
+from zerochat.group.inputs import LeaveGroup, StepContext
 from zerochat.group.links.neighbours import AWAIT_MS, LINKS_ACCEPTED_MAX
 from zerochat.group.notifications import ViewChanged
+from zerochat.group.state import MissingRange
+from zerochat.group.sync import history_requests, pull_requests
+from zerochat.group.transaction import Transaction
 from zerochat.overlay.ring import LINKS_MAX, MESH_MEMBERS_MAX
+from zerochat.sim.world import SIMULATED_PACKERS
 
 MEMBERS = 40
 
@@ -113,3 +118,19 @@ def test_links_move_when_a_member_leaves(world):
         assert gone not in world.group(name).view.members
         assert gone not in world.peers(name)
         assert world.neighbours(name) <= world.connected(name)
+
+
+def test_neighbours_are_asked_in_turn_for_what_is_missing(world):
+    """Some may report that they have it, and never answer."""
+    node, group = world.nodes["n5"], world.group("n5")
+    author = next(did for did in group.others if did not in group.links.peers)
+    tx = Transaction(node.agent, StepContext(world.now, world.rng.randbytes), SIMULATED_PACKERS)
+    end = group.chain(author).seq + 1
+    for peer in group.links.peers:
+        tx.update_acks(group.id, peer, upto={tx.number_author(group.id, author): end})
+    gap = MissingRange(end, since=world.now - history_requests.NEW_MEMBER_MS)
+    sources = {peer for peer in group.links.peers if pull_requests.is_source(tx, group.id, peer)}
+    asked = [history_requests._choose_peer(tx, group.id, author, replace(gap, tries=tries)) for tries in range(100)]
+    count = len(group.links.peers)
+    assert len(sources) >= 4
+    assert all({*asked[first : first + count]} == sources for first in range(2, 100 - count))

@@ -17,7 +17,7 @@ from zerochat.group.effects import Notify, ReadHistory
 from zerochat.group.event_log import receiving
 from zerochat.group.event_log.event import Event, load_event
 from zerochat.group.inputs import HistoryRead
-from zerochat.group.links import content_keys, mediator_mail, outbox, rate_limits, storage_quota
+from zerochat.group.links import content_keys, mediator_mail, neighbours, outbox, rate_limits, storage_quota
 from zerochat.group.membership import attestation, log_of
 from zerochat.group.notifications import Gap, GapsFilled, GapState
 from zerochat.group.state import Group, MissingRange, PullPurpose, PullRequest
@@ -41,8 +41,9 @@ from zerochat.group.wire.messages import HISTORY_RESPONSE, RANGES_MAX, HistoryRe
 TRIES_MAX = 6
 """After so many requests with doubling delays a gap counts as lost; it is still requested, rarely."""
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
-EARLY_RETRY_MS, EARLY_TRIES_MAX = 2_000, 12
-"""The interval of requests for what we have but cannot open, and so many of them: one neighbour after the other gets
+TURN_MS, TURN_TRIES = 2_000, 12
+"""On the ring, the interval of requests to one neighbour after the other, and so many of them before the backoff: a few
+neighbours may drop what they should forward, and answer no request. Also for what we have but cannot open: each gets
 it, unless its author has signed an end that does not exist."""
 NEW_MEMBER_MS = 5_000
 """A member that has never announced its chain has mostly just joined, and is about to."""
@@ -168,13 +169,14 @@ def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
         if target is None:
             continue  # no member that has it is free
         tries = gap.tries + 1
-        delay = RETRY_MS << tries if tries < TRIES_MAX else BACKGROUND_MS
-        if group.dcgka.early_end(author) and tries < EARLY_TRIES_MAX:
-            delay = min(delay, EARLY_RETRY_MS)
+        doubled = tries - TURN_TRIES if neighbours.is_ring(group) else tries
+        delay = BACKGROUND_MS
+        if doubled < TRIES_MAX:
+            delay = RETRY_MS << doubled if doubled >= 0 else TURN_MS
         group = tx.update_sync(
             name, gaps={**group.sync.gaps, author: replace(gap, tries=tries, retry_at=tx.now + delay)}
         )
-        if tries == TRIES_MAX and not group.dcgka.early_end(author):
+        if doubled == TRIES_MAX and not group.dcgka.early_end(author):
             tx.emit(Notify(Gap(name, author, group.chain(author).seq, gap.upto, "lost")))
         if target == author:
             acknowledgements.request_missing(tx, name, author)
@@ -185,8 +187,9 @@ def _send_requests(tx: Transaction, name: str, authors: Sequence[str]) -> None:
 
 
 def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> str | None:
-    """The next member to ask: the author for the first tries, then a random member that has the events; mail last. What
-    we have refused to an author that is reachable, it alone is asked for: others would pay for it with their quota."""
+    """The next member to ask: the author for the first tries, then a random member that has the events, on the ring one
+    after the other; mail last. What we have refused to an author that is reachable, it alone is asked for: others would
+    pay for it with their quota."""
     group = tx.group(name)
     seq = group.chain(author).seq
     is_member = author in group.view.members
@@ -205,7 +208,12 @@ def _choose_peer(tx: Transaction, name: str, author: str, gap: MissingRange) -> 
     if not candidates and (author not in group.view.members or group.dcgka.early_end(author)):
         candidates = [member for member in group.links.peers if pull_requests.is_source(tx, name, member)]
     linked = [member for member in candidates if not mediator_mail.goes_by_mail(tx, name, member)]
-    return (linked or candidates)[tx.context.random(1)[0] % len(linked or candidates)] if candidates else None
+    candidates = linked or candidates
+    if candidates and neighbours.is_ring(group):
+        order = list(group.links.peers)
+        turn = (gap.since + gap.tries) % len(order)  # members begin with different ones
+        return next(member for member in order[turn:] + order[:turn] if member in candidates)
+    return candidates[tx.context.random(1)[0] % len(candidates)] if candidates else None
 
 
 # --- answering --------------------------------------------------------------------------------------------------------
