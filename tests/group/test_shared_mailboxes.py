@@ -15,14 +15,14 @@ from zerochat.didcomm.protocols import shared_mailbox
 from zerochat.didcomm.service import Route
 from zerochat.errors import Refused
 from zerochat.group import dispatch
-from zerochat.group.dcgka import receiver
+from zerochat.group.dcgka import forwarding, receiver
 from zerochat.group.effects import SendEnvelope, WebPost
 from zerochat.group.external import mailbox_shares
 from zerochat.group.inputs import RemoveMember, StepContext
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.dcgka import Place, seal
 from zerochat.group.key_modes.forwarded import is_forwarded
-from zerochat.group.links import mediator_proof, rate_limits, shared_mailboxes
+from zerochat.group.links import mediator_proof, neighbours, rate_limits, shared_mailboxes
 from zerochat.group.links.shared_mailboxes import SharedBox
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import SEALED
@@ -275,6 +275,24 @@ def test_it_is_not_posted_to_the_mailbox_that_it_came_out_of(world, monkeypatch)
         with tx.attempt():
             receiver.receive_forwarded(tx, world.id, bearer, message(world, author))
     assert {*posted} <= others and len(posted) <= 4, "one mailbox is one neighbour"
+
+
+@pytest.mark.parametrize("uris", [["http://m0.example/"], ["http://m0.example/", "http://false.example/"]])
+def test_one_mailbox_is_one_neighbour_for_each_address_of_it(world, monkeypatch, uris):
+    """A member that names another address as that of the mailbox keeps nothing from the others."""
+    posted, group = [], world.group("n3")
+    behind = neighbours.ring_of(group).in_order(group.me, group.links.peers)[:4]
+    ways = {
+        did: shared_mailboxes.SharedWay(box_of(world), Route(uris[at % len(uris)], (), (), "final"), seed_of(world))
+        for at, did in enumerate(behind)
+    }
+    monkeypatch.setattr(shared_mailboxes, "way_to", lambda tx, name, did: ways.get(did))
+    monkeypatch.setattr(shared_mailboxes, "post", lambda tx, name, member, way, one: posted.append(way.route.uri))
+    monkeypatch.setattr(forwarding, "targets", lambda links, *rest, **more: links.all)
+    tx = tx_of(world, "n3")
+    forwarding.publish(tx, world.id, message(world)[105:], group.seq)
+    assert sorted(posted) == sorted(uris)
+    assert len(tx.effects) == len(group.links.peers) - len(behind), "all others get it over their links"
 
 
 def test_duplicates_are_paid_by_our_own_account_until_it_is_empty(world):

@@ -186,7 +186,9 @@ KEY = did_key(ed25519_public(b"\7" * 32))
 def _reach(speaker: Speaker, dice: Random) -> dict[str, Any]:
     random = speaker.dice.randrange
     endpoint = f"zmq+tcp://10.1.{random(256)}.{random(256)}:7000"
-    mail = [{"uri": f"https://m{random(1 << 30)}.example/x", "keys": [KEY]} for _ in range(dice.choice((0, 2)))]
+    shared = {"shared": b64url(speaker.random(32))} if dice.random() < 0.5 else {}
+    uris = [f"https://m{random(1 << 30)}.example/x" for _ in range(dice.choice((0, 2)))]
+    mail = [{"uri": uri, "keys": [KEY], **shared} for uri in uris]
     return {"pair": endpoint, "queue": endpoint, "at": speaker.now, "mail": mail}
 
 

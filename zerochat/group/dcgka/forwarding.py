@@ -98,11 +98,13 @@ def _send(
     group = tx.group(name)
     present = group.links.peers.keys() & group.view.members.keys() if group.me in group.view.members else ()
     ways = {did: way for did in present if (way := shared_mailboxes.way_to(tx, name, did)) is not None}
-    left_out, boxes = set[str](), {came_out_of}
+    left_out, served = set[str](), set[tuple[str, SharedBox]]()
     for member in neighbours.ring_of(group).in_order(group.me, ways) if ways else ():
-        if ways[member].box in boxes:
+        # By its address, too: a member that names a false one must not keep posts from those that share the mailbox.
+        way = ways[member].route.uri, ways[member].box
+        if way in served or way[1] == came_out_of:
             left_out.add(member)
-        boxes.add(ways[member].box)
+        served.add(way)
     for member in targets(_links_up(tx, group, left_out), bearer, tx.context.random):
         if member in ways:
             shared_mailboxes.post(tx, name, member, ways[member], envelope)

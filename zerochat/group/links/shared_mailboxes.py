@@ -67,7 +67,7 @@ class SharedWay(Redacted, frozen=True):
 
 
 def mediator_of(route: Route) -> str:
-    """The mediator that has the mailbox at the end of a route, by its short form."""
+    """The mediator that has the mailbox at the end of a route, by its short form; empty: there is no mailbox."""
     return short_form(route.routing_keys[-2].partition("#")[0]) if len(route.routing_keys) > 1 else ""
 
 
@@ -109,7 +109,7 @@ def way_to(tx: Transaction, name: str, member: str) -> SharedWay | None:
     pairs = zip(peer.reach.routes, peer.reach.shared, strict=False)
     update = next((update for one, update in pairs if one == route), "")
     secret = export.secret_of(group.dcgka.keys.exported, membership_of(group), update) if update else b""
-    if route is None or not secret:
+    if route is None or not secret or not mediator_of(route):
         return None
     box = SharedBox(mediator_of(route), update)
     return SharedWay(box, route, _seed(secret, box.mediator))
