@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks import Figure, Report, Row, processor_s, scaled
 from benchmarks.group import terminated_politely
 from benchmarks.ours.agents import GROUP, Agents, Member, NotReady
+from zerochat.errors import LocalError
 from zerochat.rpc import Event, GroupInfo, OverlayInfo
 
 MEMBERS, MESSAGES = (32, 26, 3), (100, 20, 3)
@@ -57,7 +58,7 @@ def measure(quick: bool, members: int | None = None, messages: int | None = None
         begun = time.monotonic()
         try:
             agents.grow(members - 1)
-        except NotReady as error:
+        except (NotReady, LocalError) as error:
             return Report([], [f"everything: {error}"], notes)
         rows = [Row(f"{members} members: all joins", "s", "lower", Figure.of([time.monotonic() - begun]))]
         draw = random.Random(SEED)
