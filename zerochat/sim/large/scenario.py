@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -86,11 +87,13 @@ class Phase(Struct, frozen=True):
 class Scenario:
     """One run of a plan."""
 
+    world_class: ClassVar[type[LargeWorld]] = LargeWorld
+
     def __init__(self, plan: LargePlan, seed: int) -> None:
         self.plan, self.seed = plan, seed
         self.phases: list[Phase] = []
         begun = World(seed, plan.members + plan.joiners, QUIET)
-        self.world = LargeWorld.fork(begun, seed, QUIET)
+        self.world = self.world_class.fork(begun, seed, QUIET)
         names = list(self.world.nodes)
         self.first, self.later = names[: plan.members], names[plan.members :]
         self._rng = random.Random(f"large {seed}")
@@ -179,9 +182,11 @@ class Scenario:
     def _post(self) -> None:
         active = self._active()
         if active:
-            self._posts += 1
-            name = self._rng.choice(active)
-            self.world.run_command(name, SendPost(self.world.group(name).id, f"message {self._posts} of {name}"))
+            self._post_of(self._rng.choice(active))
+
+    def _post_of(self, name: str) -> None:
+        self._posts += 1
+        self.world.run_command(name, SendPost(self.world.group(name).id, f"message {self._posts} of {name}"))
 
     def _leave(self) -> None:
         active = self._active()
