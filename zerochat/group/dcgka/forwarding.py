@@ -101,10 +101,10 @@ def _send(
     left_out, served = set[str](), set[tuple[str, SharedBox]]()
     for member in neighbours.ring_of(group).in_order(group.me, ways) if ways else ():
         # By its address, too: a member that names a false one must not keep posts from those that share the mailbox.
-        way = ways[member].route.uri, ways[member].box
-        if way in served or way[1] == came_out_of:
+        there = ways[member].route.uri, ways[member].box
+        if there in served or ways[member].box == came_out_of:
             left_out.add(member)
-        served.add(way)
+        served.add(there)
     for member in targets(_links_up(tx, group, left_out), bearer, tx.context.random):
         if member in ways:
             shared_mailboxes.post(tx, name, member, ways[member], envelope)
