@@ -1,4 +1,4 @@
-"""The durable outbox of an external connection: retransmission with exponential backoff, and an end that is told.
+"""The durable outbox of an external connection: retransmission with exponential backoff, and an end that is reported.
 
 It holds plaintexts, so that each try is encrypted for the DIDs of that time. One message at a time is posted, so their
 order is kept. It arrives at least once: the result of a post may be lost, and recipients recognise the same message id.
