@@ -1,7 +1,7 @@
 """Hops of messages among real cores, to compare with those of the event simulator (`sim/overlay/`).
 
 Both decide by `overlay/forwarding.py` to whom a member sends a message. What differs is all the rest: here, links are
-those that cores have made, and a member forwards what its log lacks, opened or not.
+those that cores have made, and a member forwards events new to its log, opened or not.
 """
 
 import random

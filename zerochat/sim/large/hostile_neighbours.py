@@ -1,7 +1,7 @@
-"""Hostile neighbours on the ring: they drop, delay, reorder, repeat and forge what they should forward.
+"""Hostile neighbours on the ring: they drop, delay, reorder, repeat and forge the messages to forward.
 
-The core of such a node is real, and so are its keys; what it sends is replaced. It cannot sign for another member. Its
-reports of what it has are true, so its neighbours ask it for what they lack; one that drops answers none of them.
+The core of such a node is real, and so are its keys; its envelopes are replaced. It cannot sign for another member. Its
+reports of its events are true, so its neighbours ask it for missing ones; one that drops answers none of them.
 """
 
 from collections import Counter
@@ -28,9 +28,9 @@ from zerochat.sim.world import SIMULATED_PACKERS, Faults, World
 
 DELAY_MS: Final = (5_000, 60_000)
 WINDOW_MS: Final = 10_000
-"""What is sent within this time goes out in reverse order."""
+"""Envelopes of this time go out in reverse order."""
 REPEATED: Final = 8
-"""Copies of what is sent once, and one more after `REPLAY_MS`."""
+"""Copies of each envelope, and one more after `REPLAY_MS`."""
 REPLAY_MS: Final = 60_000
 FORGERIES: Final = 5
 """Forgeries in place of one message."""
@@ -209,7 +209,7 @@ class HostileWorld(LargeWorld):
     def fork(cls, begun: World, seed: int, faults: Faults) -> "HostileWorld":
         world = super().fork(begun, seed, faults)
         assert isinstance(world, HostileWorld)
-        world.envelope = TransparentPacker.name  # the attackers read what they replace
+        world.envelope = TransparentPacker.name  # the attackers read the envelopes that they replace
         world.hostile, world._junk = {}, {}
         world.tried, world.charged = Counter[str](), Counter[str]()
         return world
@@ -316,7 +316,7 @@ class HostileWorld(LargeWorld):
 
 
 def _limits(group: Group) -> dict[str, Credit]:
-    """What each member that has an account may still cause."""
+    """The balance of each member that has an account."""
     limits = {did: one.rate_limit for did, one in group.links.accounts.items()}
     limits |= {did: one.rate_limit for did, one in group.links.peers.items()}
     return {did: Credit(one.envelopes, one.bytes, one.work, one.at) for did, one in limits.items()}

@@ -27,7 +27,7 @@ LAYOUTS: Final = ("scattered", "eclipse", "encircled")
 
 
 class HostilePlan(Struct, frozen=True):
-    """What is simulated. `attacks`: those of the hostile members; random ones, if empty."""
+    """A simulated group. `attacks`: those of the hostile members; random ones, if empty."""
 
     members: int = 32
     messages: int = 24
