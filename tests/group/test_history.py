@@ -24,7 +24,14 @@ from zerochat.group.links.rate_limits import ENVELOPE_WORK_US, ENVELOPES_MAX, WO
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import EventsRefuted, Gap, HistoryProgress
 from zerochat.group.state import Backfill, BackfillProgress, Chain, ChainPosition, ChainStart, PullRequest
-from zerochat.group.sync import acknowledgements, backfill, history_requests, pull_requests, relayed_events
+from zerochat.group.sync import (
+    acknowledgements,
+    backfill,
+    history_policy,
+    history_requests,
+    pull_requests,
+    relayed_events,
+)
 from zerochat.group.sync.history_policy import Entry, oldest_allowed, take_page
 from zerochat.group.wire.event_runs import Run, write_runs
 from zerochat.group.wire.messages import HISTORY_RESPONSE, HistoryResponseBody
@@ -791,6 +798,26 @@ def test_history_that_its_author_contradicts_is_not_taken(cut):
     world.run(for_ms=120_000)
     assert world.texts("n2") == []
     assert world.nodes["n2"].agent.groups[world.id].sync.backfill.done
+
+
+def test_an_event_that_does_not_fit_holds_up_no_other_chain(cut, monkeypatch):
+    """It is the newest, so it begins each page, and the next event is too large for the same page."""
+    monkeypatch.setattr(history_policy, "RUN_BYTES_MAX", 1)
+    world = cut()
+    world.bring_in("n1")
+    world.post("n1", "mine")
+    world.run(for_ms=5_000)
+    world.post("n0", "said")
+    world.run(for_ms=5_000)
+    keeper = world.nodes["n1"]
+    for place, row in enumerate(keeper.log):
+        if row.type == POST and row.author == world.group("n0").me:
+            event = replace(load_event(row.record), body={"text": "forged"})
+            keeper.log[place] = replace(row, record=event.record)
+    world.nodes["n0"].log = [row for row in world.nodes["n0"].log if row.type != POST]
+    world.bring_in("n2")
+    world.run(for_ms=120_000)
+    assert world.texts("n2") == ["mine"]
 
 
 # --- the arithmetic ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ the rest stays unconfirmed until the author speaks. The group and the invitation
 (`Policy.history`); every member that answers enforces that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
 from msgspec.structs import replace
@@ -306,6 +306,21 @@ def receive_page(
         tx.set_timer(TimerKind.BACKFILL, name, RECHECK_MS << progress.rechecks)
     if not finished and not (no_progress and more):  # else with backoff, as set by `request_page`
         tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS if no_progress or page_follows else 1)
+    if no_progress and more and not page_follows:
+        _request_others(tx, name, member, request, {event.author for event in events})
+
+
+def _request_others(tx: Transaction, name: str, member: str, request: PullRequest, unusable: Container[str]) -> None:
+    """Ask a member for the same chains without those whose events of the last page do not fit. The newest come first,
+    so these would fill each page if the next event is too large for the same page (head-of-line blocking)."""
+    left = [one for one in request.ranges if one[0] not in unusable]
+    if not left or len(left) == len(request.ranges):
+        return
+    pull_requests.send(tx, name, member, left, RUN_EVENTS_MAX, backwards=True, purpose=PullPurpose.BACKFILL, pages=1)
+    group = tx.group(name)
+    assert group.sync.backfill is not None
+    thread = "" if mediator_mail.goes_by_mail(tx, name, member) else group.sync.pull_requests[member].thread
+    tx.update_sync(name, backfill=replace(group.sync.backfill, thread=thread))
 
 
 def on_lost_page(tx: Transaction, name: str, member: str, thread: str | None) -> None:
