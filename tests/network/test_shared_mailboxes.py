@@ -134,6 +134,17 @@ def test_what_several_members_post_is_stored_once_also_after_it_was_fetched(site
     assert post(site)[0].what == "shared", "the digests do not stay for ever"
 
 
+def test_a_member_that_posts_first_does_not_decide_when_the_message_ends(site):
+    """All post the same envelope, and the copies of later ones are dropped."""
+    [one] = members(site, 1)
+    _, envelope = post(site, expires_time=site.now // 1000 + 2)
+    site.now += 3_000
+    with site.store.transaction():
+        site.mediator.sweep(site.now // 1000)
+    post(site)
+    assert waiting(site, one) == [envelope]
+
+
 def test_only_holders_of_the_key_post(site):
     [one] = members(site, 1)
     other = bytes(32)

@@ -239,7 +239,7 @@ class Mediator:
             return "dropped.unproven"
         if not self.copies.spend(key, len(registrations) * (1 + len(envelope) // COPY_BYTES), now_s):
             return "dropped.rate"
-        plain = Forward(wanted.next, wanted.envelopes, expires_time=wanted.expires_time)
+        plain = Forward(wanted.next, wanted.envelopes)  # all post the same, so no poster decides when it expires
         for registration in registrations:
             self.counts[self._take(envelope, registration, plain, now_ms)] += 1
         self.store.note(digest, now_s + self.limits.dedupe_s)
