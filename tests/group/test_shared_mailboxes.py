@@ -277,21 +277,29 @@ def test_it_is_not_posted_to_the_mailbox_that_it_came_out_of(world, monkeypatch)
     assert {*posted} <= others and len(posted) <= 4, "one mailbox is one neighbour"
 
 
-@pytest.mark.parametrize("uris", [["http://m0.example/"], ["http://m0.example/", "http://false.example/"]])
-def test_one_mailbox_is_one_neighbour_for_each_address_of_it(world, monkeypatch, uris):
-    """A member that names another address as that of the mailbox keeps nothing from the others."""
+@pytest.mark.parametrize(
+    "routes",
+    [
+        [("http://m0.example/", "m")],
+        [("http://m0.example/", "m"), ("http://false.example/", "m")],
+        [("http://m0.example/", "m"), ("http://m0.example/", "m", "false", "m")],
+    ],
+)
+def test_one_mailbox_is_one_neighbour_for_each_way_to_it(world, monkeypatch, routes):
+    """A member that names another address, or other mediators before that of the mailbox, keeps nothing from others."""
     posted, group = [], world.group("n3")
     behind = neighbours.ring_of(group).in_order(group.me, group.links.peers)[:4]
-    ways = {
-        did: shared_mailboxes.SharedWay(box_of(world), Route(uris[at % len(uris)], (), (), "final"), seed_of(world))
-        for at, did in enumerate(behind)
-    }
+    ways = {}
+    for at, did in enumerate(behind):
+        uri, *mediators = routes[at % len(routes)]
+        route = Route(uri, (*mediators, f"box{at}"), (), "final")
+        ways[did] = shared_mailboxes.SharedWay(box_of(world), route, seed_of(world))
     monkeypatch.setattr(shared_mailboxes, "way_to", lambda tx, name, did: ways.get(did))
-    monkeypatch.setattr(shared_mailboxes, "post", lambda tx, name, member, way, one: posted.append(way.route.uri))
+    monkeypatch.setattr(shared_mailboxes, "post", lambda tx, name, member, way, one: posted.append(way.route))
     monkeypatch.setattr(forwarding, "targets", lambda links, *rest, **more: links.all)
     tx = tx_of(world, "n3")
     forwarding.publish(tx, world.id, message(world)[105:], group.seq)
-    assert sorted(posted) == sorted(uris)
+    assert sorted((way.uri, *way.routing_keys[:-1]) for way in posted) == sorted(routes)
     assert len(tx.effects) == len(group.links.peers) - len(behind), "all others get it over their links"
 
 

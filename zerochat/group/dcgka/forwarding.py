@@ -98,11 +98,12 @@ def _send(
     group = tx.group(name)
     present = group.links.peers.keys() & group.view.members.keys() if group.me in group.view.members else ()
     ways = {did: way for did in present if (way := shared_mailboxes.way_to(tx, name, did)) is not None}
-    left_out, served = set[str](), set[tuple[str, SharedBox]]()
+    left_out, served = set[str](), set[tuple[object, ...]]()
     for member in neighbours.ring_of(group).in_order(group.me, ways) if ways else ():
-        # By its address, too: a member that names a false one must not keep posts from those that share the mailbox.
-        there = ways[member].route.uri, ways[member].box
-        if there in served or ways[member].box == came_out_of:
+        # By the way there, too: a member that names a false one must not keep posts from those that share the mailbox.
+        way = ways[member]
+        there = way.box, way.route.uri, way.route.routing_keys[:-1]
+        if there in served or way.box == came_out_of:
             left_out.add(member)
         served.add(there)
     for member in targets(_links_up(tx, group, left_out), bearer, tx.context.random):
