@@ -148,6 +148,17 @@ def test_a_mediator_that_knows_no_shared_mailboxes_is_not_asked_again_and_again(
     assert len(asked) == BEHIND
 
 
+def test_a_mediator_that_answers_nothing_makes_our_state_no_larger(world):
+    name = world.edges[0]
+    tx, [one] = tx_of(world, name), world.nodes[name].agent.connections
+    before = tx.agent.connections[one].shares
+    for _ in range(3):
+        mailbox_shares.reconnected(tx, one)
+    after = tx.agent.connections[one].shares
+    assert before and after[: len(before)] == before, "what it keeps is announced until it answers"
+    assert len(after) == len(before) + 1 and not tx.agent.connections[one].shares_asked
+
+
 def test_a_removed_member_shares_no_more(world):
     gone, before = world.edges[0], box_of(world)
     remove(world, world.group(gone).me)

@@ -27,6 +27,8 @@ from zerochat.group.transaction import Transaction
 BEFORE_MAX = 1
 """Mailboxes of a group that are shared by an earlier secret."""
 PREFERRED_CACHED = 64
+_OUTDATED = Share("", "", 0)
+"""Makes a list differ from every one that is wanted."""
 
 _preferred: RecentCache[tuple[int, int], tuple[object, object, tuple[str, ...]]] = RecentCache(PREFERRED_CACHED)
 """By the identities of what it depends on, which are stored with it, so that no other object can have them."""
@@ -100,7 +102,8 @@ def reconnected(tx: Transaction, name: str) -> None:
     """The mediator is connected again: it may have missed or lost our last list, so repeat it."""
     one = tx.agent.connections[name]
     if one.shares or one.shares_asked:
-        _put(tx, name, shares=(*one.shares, Share("", "", 0)), shares_asked="")  # differs from every list
+        known = (share for share in one.shares if share != _OUTDATED)
+        _put(tx, name, shares=(*known, _OUTDATED), shares_asked="")
 
 
 def receive(tx: Transaction, name: str, message: Message) -> bool:
