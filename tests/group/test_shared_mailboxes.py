@@ -22,10 +22,10 @@ from zerochat.group.inputs import RemoveMember, StepContext
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.dcgka import Place, seal
 from zerochat.group.key_modes.forwarded import is_forwarded
-from zerochat.group.links import mediator_proof, neighbours, rate_limits, shared_mailboxes
+from zerochat.group.links import mediator_proof, neighbours, peers, rate_limits, shared_mailboxes
 from zerochat.group.links.shared_mailboxes import SharedBox
 from zerochat.group.transaction import Transaction
-from zerochat.group.wire.messages import SEALED
+from zerochat.group.wire.messages import SEALED, ReachBody, RouteBody
 from zerochat.sim import SIMULATED_PACKERS
 
 MEMBERS, BEHIND = 27, 5
@@ -170,6 +170,22 @@ def test_a_removed_member_shares_no_more(world):
     assert update not in world.group(gone).dcgka.keys.exported
     key = shared_mailbox.key_of(shared_mailboxes.seed_of(world.group("n0"), replace(before, update=update)))
     assert len(world.mediator.shares[key]) == BEHIND - 1
+
+
+def test_another_shared_mailbox_does_not_count_as_a_move(world):
+    """A member that makes updates could keep others from being heard when they move."""
+    edges, tx = {world.group(name).me for name in world.edges}, tx_of(world, "n0")
+    did = next(one for one in tx.group(world.id).links.peers if one in edges)
+    [route], at = tx.peer(world.id, did).reach.routes, tx.peer(world.id, did).reach_at
+
+    def announce(number, uri, shared):
+        mail = [RouteBody(uri, [*route.routing_keys], shared)]
+        peers.update_reach(tx, world.id, did, ReachBody("", "", at + number, mail=mail))
+        return tx.peer(world.id, did).reach
+
+    for number in range(2 * rate_limits.MOVES_MAX):
+        assert announce(number, route.uri, f"update {number}").shared == (f"update {number}",)
+    assert announce(100, "http://m1.example/", "").routes[0].uri == "http://m1.example/"
 
 
 # --- sending --------------------------------------------------------------------------------------------------------

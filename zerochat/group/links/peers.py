@@ -140,10 +140,10 @@ def update_reach(tx: Transaction, name: str, member: str, body: ReachBody) -> No
     before = reach_of_member(group, member)
     shared = tuple(route.shared for route in body.mail) if any(route.shared for route in body.mail) else ()
     reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, routes, shared)
-    if reach != before and rate_limits.spend_move(tx, name, member):
+    if reach != before and replace(reach, shared=before.shared) == before:  # no move: others' updates may cause it
         tx.update_peer(name, member, reach=reach, reach_at=body.at)
-        if replace(reach, shared=before.shared) == before:
-            return
+    elif reach != before and rate_limits.spend_move(tx, name, member):
+        tx.update_peer(name, member, reach=reach, reach_at=body.at)
         if routes != before.routes:
             mediator_receipts.invalidate(tx, name, member)
         if pair is None and before.pair is not None:
