@@ -106,6 +106,8 @@ def test_an_author_without_end_displaces_no_other():
     of_hostile = [name for name, one in reader.keys.operations.items() if one.author == hostile.did]
     assert len(of_hostile) == AUTHOR_OPERATIONS_MAX
     assert len({*of_hostile}.intersection(reader.keys.pending)) <= AUTHOR_ADOPTED_MAX
+    further = {one.event.id for one in model.key_events if one.event.author == hostile.did} - {*reader.keys.pending}
+    assert further.isdisjoint(reader.keys.exported), "each could cause a message of each member"
     directs, read = reads(model)
     assert directs == 0 and read >= 5 * 5, "all others follow all"
 

@@ -258,7 +258,8 @@ class Model:
 
     def membership(self, node: Node) -> Membership:
         heads = self.heads(node)
-        return Membership(self.members_at(heads), heads, self.members_at)
+        exports = self.view_at(heads).path == "ring"
+        return Membership(self.members_at(heads), heads, self.members_at, exports=exports)
 
     def view(self, node: Node) -> View:
         return self.view_at(self.heads(node))

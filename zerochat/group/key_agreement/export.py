@@ -2,8 +2,8 @@
 
 An exported secret is *valid* while each member that knows it is one still. Members that need a common one *prefer* the
 one that most members know, in classes of about an eighth, and in a class the one with the greatest id. So all come to
-prefer the same without a message, and few joins change it. A member that has none, or another, does without: nothing
-may depend on it but cost.
+prefer the same without a message, and few joins change it. Another one may cause messages of all members, so only those
+of updates that are adopted count. A member that has none, or another, does without: nothing may depend on it but cost.
 """
 
 from collections.abc import Mapping

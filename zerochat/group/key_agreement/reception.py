@@ -98,7 +98,7 @@ def process(
     keys, ratchet = _follow(keys, event, content, secrets)
     if event.is_update:
         keys = _with_update(keys, event, secrets, now)
-        if content and keys.me in audience and membership.exports:
+        if membership.exports and keys.me in audience and event.id in keys.pending:
             keys = replace(keys, exported=with_exported(keys.exported, event, content, membership, now))
     broken = sent and direct is not None and opened is None
     keys = _arrived(keys, event, ratchet, keys.me in audience and not broken and not was_lost, now)
