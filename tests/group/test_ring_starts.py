@@ -1,12 +1,14 @@
 """Where chains begin for a joiner on the ring: nothing is acknowledged before all of its own time is there."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.ring_world import RingWorld
 from zerochat.group.effects import Notify, StoreEvent
 from zerochat.group.event_log import own_events, receiving
 from zerochat.group.event_log.event import POST, load_event
 from zerochat.group.inputs import StepContext
+from zerochat.group.links import storage_quota
 from zerochat.group.membership import Policy
 from zerochat.group.notifications import Delivered
 from zerochat.group.state import BackfillProgress, PullPurpose, PullRequest
@@ -115,6 +117,23 @@ def test_what_is_fetched_of_our_own_time_is_news(world):
     reader.page(reader.older[0], 3, upto=3, more=True)
     reader.page(reader.older[0], 2, 1, upto=2)
     assert reader.stored() == ([4, 3, 1, 2], [])
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_news_that_is_fetched_exceeds_no_quota_of_its_author(world, begun):
+    """An author and a bearer could fill the disk of a joiner otherwise: the bearer pays for history alone."""
+    reader = Reader(world, 4)
+    if begun:
+        reader.receive(4)
+    rules = replace(reader.tx.agent.storage_rules, daily_max=1 << 20)
+    reader.tx.update_agent(storage_rules=rules)
+    storage_quota.charge(reader.tx, world.id, reader.author, 1 << 20)
+    before = reader.stored()
+    reader.page(reader.older[0], *([3, 2] if begun else [4, 3]), upto=3 if begun else 4, more=True)
+    assert reader.stored() == before
+    reader.tx.update_agent(storage_rules=replace(rules, daily_max=0))
+    reader.page(reader.older[0], *([3, 2, 1] if begun else [4, 3, 2, 1]), upto=3 if begun else 4)
+    assert sorted(reader.stored()[0]) == [1, 2, 3, 4], "it comes when there is room"
 
 
 def test_a_chain_that_is_fetched_from_its_beginning_is_news(world):

@@ -340,11 +340,16 @@ def _report(tx: Transaction, name: str, progress: BackfillProgress) -> None:
 
 def _receive_stretch(tx: Transaction, name: str, member: str, author: str, events: Sequence[Event]) -> int:
     """Store events of one author, newest first; returns their number. On the ring a chain begins with those from after
-    we joined, which are news like any that is delivered."""
+    we joined, which are news like any that is delivered: its author pays for them, and they wait until it has room."""
     group = tx.group(name)
-    if not neighbours.is_ring(group) or author in group.log.chains or author == group.me:
+    if not neighbours.is_ring(group) or author == group.me:
         return _prepend(tx, name, member, author, events)
     ours = [event for event in events if event.lamport >= ring_starts.joined(group)]
+    if ours and not storage_quota.has_room(tx, name, author):
+        tx.emit(Measure("dropped", "StorageQuota"))
+        return 0
+    if author in group.log.chains:
+        return _prepend(tx, name, member, author, events)
     try:
         with tx.attempt():
             unreachable_authors.begin_chain(tx, name, member, author, ours[::-1])
