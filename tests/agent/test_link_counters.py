@@ -10,6 +10,9 @@ from zerochat.agent.link_counters import LinkCounters
 from zerochat.agent.views.groups import group_info
 from zerochat.agent.views.members import member_infos
 from zerochat.agent.views.overlay import overlay_info
+from zerochat.group.inputs import Received
+from zerochat.group.key_modes import forwarded
+from zerochat.group.links import rate_limits
 from zerochat.group.links.neighbours import links_of
 from zerochat.overlay.forwarding import FAN_OUT
 from zerochat.presentation.group_rules import connected
@@ -71,6 +74,19 @@ def test_each_copy_and_each_duplicate_is_counted_once(settled):
     assert sum(one.sent for one in links) == sum(one.received for one in links)
     assert sum(one.sent_bytes for one in links) == sum(one.received_bytes for one in links) > 0
     assert not any(one.repaired for one in links)
+
+
+@pytest.mark.parametrize("exhausted", [False, True])
+def test_what_is_refused_is_not_counted_as_brought(settled, exhausted, monkeypatch):
+    world = settled.fork(5)
+    group, agent = world.group("n3"), world.nodes["n3"].agent
+    did, peer = next(iter(group.links.peers.items()))
+    if exhausted:
+        monkeypatch.setattr(rate_limits, "is_exhausted", lambda *given: True)
+    world.process("n3", Received(peer.link, forwarded.sign(bytes(32), did, world.id, 9, b"forged")))
+    assert world.nodes["n3"].agent is agent or not exhausted
+    [shown] = [one for one in world.overlay("n3").links if one.did == did]
+    assert (shown.received, shown.brought, shown.duplicates) == (1, 0, 0)
 
 
 def test_what_a_pull_repairs_is_counted_with_the_member_that_sent_it(settled):

@@ -115,8 +115,8 @@ class LinkCounters:
             return counts
         if _DUPLICATE in effects:
             counts.duplicates += 1
-        else:
-            counts.brought += 1
+        elif effects and not any(isinstance(one, Measure) and one.name == "dropped" for one in effects):
+            counts.brought += 1  # else it was refused, or not even looked at
         return None
 
     def _sent(self, agent: Agent, link: bytes, envelope: bytes) -> LinkCounts | None:
