@@ -14,10 +14,10 @@ from zerochat.crypto.prekeys import LIFETIME_MS, HeldPreKey
 from zerochat.crypto.primitives import sha256, x25519_public
 from zerochat.errors import Refused, Unauthentic
 from zerochat.group.inputs import StepContext
-from zerochat.group.key_agreement import message_keys
+from zerochat.group.key_agreement import key_schedule, message_keys
 from zerochat.group.key_agreement.complaint import Complaint
 from zerochat.group.key_agreement.erasure import OPERATION_MS, erase_expired, erase_members
-from zerochat.group.key_agreement.key_event import ADOPTS_MAX, TO_MAX, Directs, pair_context
+from zerochat.group.key_agreement.key_event import ADOPTS_MAX, TO_MAX, Directs, pair_context, place_of
 from zerochat.group.key_agreement.message_keys import (
     EPOCHS_MAX,
     JUMP_MAX,
@@ -107,6 +107,16 @@ def founded(size):
     for at in range(size):
         circle.speak(at)
     return circle
+
+
+def test_an_author_that_its_heads_do_not_count_in_keeps_its_keys_secret():
+    """A view at a part of the heads may lack it. Others refuse its event, and must not know its keys either."""
+    circle = Circle(2)
+    keys, membership = circle.keys[circle.names[0]], circle.membership
+    at = frozenset(circle.names[1:])
+    made = produce(keys, replace(membership, at=lambda heads: at), StepContext(NOW, circle.random), update=True)
+    public = key_schedule.advanced(b"", place_of(GROUP, keys.me, made.event.number))
+    assert made.keys.epoch.chain_key != public.epoch_key and made.keys.ratchet != public.ratchet
 
 
 # --- what is due ----------------------------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ def produce(
         keys = replace(keys, held=with_new(keys.held, context.now, context.random))
     seed = context.random(KEY_BYTES) if plan.update else b""
     place = place_of(keys.group, keys.me, keys.number + 1)
-    secrets = secrets_of(seed, membership.at(membership.heads)) if plan.update else MemberSecrets()
+    audience = membership.at(membership.heads) | {keys.me}  # heads may not count us in: then others refuse the event
+    secrets = secrets_of(seed, audience) if plan.update else MemberSecrets()
     start = secrets.of(keys.me) if plan.update else plan.ratchet
     step = advanced(start, place)
     channels, messages = dict(keys.channels), {}
