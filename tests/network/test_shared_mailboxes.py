@@ -193,6 +193,17 @@ def test_the_copies_of_one_shared_mailbox_are_limited(path):
     site.store.close()
 
 
+def test_a_clock_that_is_set_back_stops_no_copies(path):
+    site = Site(path, Limits(copies_burst=3, copies_per_s=1))
+    members(site, 3)
+    assert [post(site, f"{number}")[0].what for number in range(2)] == ["shared", "dropped.rate"]
+    site.now -= 3_600_000
+    assert [post(site, f"{number}")[0].what for number in range(2, 4)] == ["shared", "dropped.rate"]
+    site.now += 3_000
+    assert post(site, "4")[0].what == "shared"
+    site.store.close()
+
+
 def test_a_long_envelope_counts_as_several_copies(path):
     site = Site(path, Limits(copies_burst=8, copies_per_s=0))
     members(site, 1)

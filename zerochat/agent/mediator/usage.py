@@ -115,8 +115,11 @@ class CopyRates:
         return len(self._left)
 
     def _now(self, key: str, now_s: int) -> float:
-        left, at = self._left.get(key, (float(self._limits.copies_burst), now_s))
-        return min(left + max(now_s - at, 0) * self._limits.copies_per_s, self._limits.copies_burst)
+        burst = float(self._limits.copies_burst)
+        left, at = self._left.get(key, (burst, now_s))
+        if now_s < at:  # the clock was set back
+            return burst
+        return min(left + (now_s - at) * self._limits.copies_per_s, burst)
 
 
 def _add(usage: dict[int, QueueUsage], did: int, messages: int, size: int) -> None:
