@@ -384,6 +384,17 @@ def test_a_complaint_reaches_all_members(world, shown, warned):
     assert len(shown) < links, "one for each peer of each member, but not back"
 
 
+def test_an_author_that_has_caused_many_resets_before_is_complained_about(world, warned):
+    liar, victim = "n3", "n20"
+    tx, did = transaction(world, victim), world.group(liar).me
+    spent = replace(tx.payer(world.id, did).rate_limit, statements=0, statements_at=world.now)
+    tx.update_payer(world.id, did, rate_limit=spent)
+    world.apply(victim, tx)
+    forged_update(world, liar, victim)
+    world.run(for_ms=SETTLE_MS)
+    assert sorted(warned) == sorted(world.nodes.keys() - {liar})
+
+
 def test_an_author_causes_one_flood_of_complaints(world, shown):
     liar, victims = "n3", ["n20", "n21", "n22"]
     forged_update(world, liar, victims[0])

@@ -34,17 +34,16 @@ COMPLAINT_WORK_US = 500
 def publish(tx: Transaction, name: str, complaint: Complaint) -> None:
     """A member has sent us another seed than it has committed to: show all others that can be reached now.
 
-    It could cause a message to every member with each update, so it has only as many as its rate limit allows. What we
-    show contains the secret for its next message to us, so the channel begins anew.
+    It could cause a message to every member with each update, so it has only as many as its rate limit allows, on the
+    ring one. What we show contains the secret for its next message to us, so the channel begins anew.
     """
     author, group = complaint.event.author, tx.group(name)
     is_ring, is_known = neighbours.is_ring(group), author in group.dcgka.forgers
     _record(tx, name, complaint)
-    if is_ring:
-        is_renewed = not is_known and ring_channels.reset(tx, name, author, complaint.event.number)
-    else:
-        is_renewed = rate_limits.spend_statement(tx, name, author) and channels.renew(tx, name, author)
-    if is_renewed:
+    if is_ring and not is_known:
+        ring_channels.reset(tx, name, author, complaint.event.number, once=True)
+        _show(tx, name, complaint, {author})
+    elif not is_ring and rate_limits.spend_statement(tx, name, author) and channels.renew(tx, name, author):
         _show(tx, name, complaint, {author})
 
 

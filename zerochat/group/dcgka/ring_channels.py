@@ -228,16 +228,15 @@ def offer(tx: Transaction, name: str, member: str) -> None:
     routing.send(tx, name, [_pending(tx, name, member, made)])
 
 
-def reset(tx: Transaction, name: str, member: str, number: int) -> bool:
+def reset(tx: Transaction, name: str, member: str, number: int, *, once: bool = False) -> None:
     """A member's direct message with its key event `number` does not open, or is not secret any more: begin its
-    direction of the channel anew. False: it has caused too many resets of late."""
+    direction of the channel anew, unless it has caused too many resets of late. `once`: it causes this one once."""
     keys, made = channel_reset.reset(with_channels(tx, name), member, tx.now, tx.context.random, number)
-    if made is not None and not rate_limits.spend_statement(tx, name, member):
-        return False
-    tx.update_dcgka(name, keys=keys)
-    if made is not None:
+    if made is None:
+        tx.update_dcgka(name, keys=keys)
+    elif once or rate_limits.spend_statement(tx, name, member):
+        tx.update_dcgka(name, keys=keys)
         routing.send(tx, name, [_pending(tx, name, member, made)])
-    return True
 
 
 def _pending(tx: Transaction, name: str, member: str, made: ChannelReset) -> Outgoing:
