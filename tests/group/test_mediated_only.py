@@ -1,5 +1,9 @@
 """Members that dial nothing but their own mediators, which send for them (`network.hidden = "always"`)."""
 
+import pytest
+from msgspec.structs import replace
+
+from tests.support.external_pair import ALICE, Two
 from tests.support.mediated_world import Behind
 from zerochat.agent.views.delivery import obstacle, reach
 from zerochat.agent.views.members import member_infos
@@ -8,12 +12,20 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.protocols import oob_write
 from zerochat.didcomm.protocols.oob_read import OutOfBand, read_invitation
 from zerochat.group.effects import CommandFailed, OpenWebSocket, WebPost
-from zerochat.group.external import relayed_posts
+from zerochat.group.external import outbox, relayed_posts
 from zerochat.group.external.connections import CannotConnect
 from zerochat.group.external.seclusion import NoRelay, OnlyDirect
-from zerochat.group.inputs import AcceptConnection, AcceptInvitation, EndConnection, MediatedOnly
+from zerochat.group.inputs import (
+    AcceptConnection,
+    AcceptInvitation,
+    EndConnection,
+    MediatedOnly,
+    SendBasicMessage,
+    TimerFired,
+)
 from zerochat.group.links.mediator_mail import reach_of_member
 from zerochat.group.notifications import ConnectionChanged
+from zerochat.group.timer_kinds import TimerKind
 
 
 class Secluded(Behind):
@@ -242,6 +254,22 @@ def test_a_mediator_that_cannot_post_is_reported_and_used_for_nothing_more():
     assert relayed_posts.relay_of(agent) is None and len(agent.unrelaying) == 1
     assert any("cannot send for you" in one.text for one in world.news("n0", ConnectionChanged))
     assert world.reached_by("n0") <= M0
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_without_a_mediator_no_retry_of_the_outbox_leaves(given_up):
+    """Neither to the next endpoint of the peer nor with the next message."""
+    two = Two(alice=(ALICE, "http://192.0.2.9:8080/"))
+    two.connect()
+    two.agents["bob"] = replace(two.agents["bob"], mediated_only=True)
+    two.sent.clear()
+    for text in ("one", "two"):
+        two.ask("bob", SendBasicMessage(two.one("bob").id, text))
+    for _ in range(4):
+        two.now = two.now + outbox.GIVE_UP_MS if given_up else two.one("bob").outbox[0].due
+        two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    assert not two.sent
+    assert [each.status for each in two.one("bob").messages] == ["failed" if given_up else "waiting"] * 2
 
 
 def test_an_agent_that_runs_ends_every_link_and_says_so():

@@ -76,8 +76,8 @@ def divert(tx: Transaction, before: Agent) -> None:
 def _relay(tx: Transaction, post: WebPost) -> None:
     relay = relay_of(tx.agent)
     if relay is None or len(tx.agent.relayed_posts) >= PENDING_MAX:
+        # The outbox is not told: its next try would be a post that passes no `divert`. It waits for the result in vain.
         tx.emit(Measure("dropped", "NoRelay" if relay is None else "RelayFull"))
-        outbox.post_failed(tx, post.reference)
         return
     try:
         wanted = relayed_post.PostRequest(post.uri, post.envelope, post.media_type, post.nearest)
