@@ -12,6 +12,7 @@ from zerochat.group.engine import step
 from zerochat.group.external import outbox
 from zerochat.group.inputs import (
     AcceptConnection,
+    ClockSet,
     CommandInput,
     EndConnection,
     OfferConnection,
@@ -190,6 +191,18 @@ def test_a_result_that_never_comes_counts_as_a_failure():
     two.process("bob", WebPostFailed("http://192.0.2.9/", late))
     two.process("bob", WebPostDelivered(late))
     assert two.one("bob") == before.connections[two.one("bob").id], "the result of an earlier try"
+
+
+def test_a_clock_set_back_does_not_delay_what_waits():
+    two = Outage()
+    two.down = {ALICE}
+    two.say("x")
+    back_ms = 30 * 86_400_000
+    two.now -= back_ms
+    two.process("bob", ClockSet(-back_ms))
+    two.down = set()
+    two.wait(two.now + outbox.RETRY.ceiling_ms)
+    assert two.texts() == ["x"]
 
 
 def test_the_outbox_is_limited():

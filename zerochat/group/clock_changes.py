@@ -12,10 +12,11 @@ set.
 from msgspec.structs import replace
 
 from zerochat.group import retention
+from zerochat.group.external import outbox
 from zerochat.group.files import download
 from zerochat.group.joining import joiner, member_connections
 from zerochat.group.links import mailboxes, mediator_mail
-from zerochat.group.state import FileEntry, Join, Mailbox, OpenInvitation, Peer, PullRequest
+from zerochat.group.state import Connection, FileEntry, Join, Mailbox, OpenInvitation, Peer, PullRequest
 from zerochat.group.sync import acknowledgements, pull_requests
 from zerochat.group.transaction import Transaction
 
@@ -80,6 +81,7 @@ def clamp_deadlines(tx: Transaction) -> None:
         endpoint_failures={uri: record for uri, record in tx.agent.endpoint_failures.items() if record.until <= tx.now},
         invitations={link: _invitation(tx, record) for link, record in tx.agent.invitations.items()},
         joins={link: _join(tx, record) for link, record in tx.agent.joins.items()},
+        connections={name: _connection(tx, one) for name, one in tx.agent.connections.items()},
     )
 
 
@@ -147,3 +149,11 @@ def _join(tx: Transaction, record: Join) -> Join:
     return (
         record if record.pending_tries else replace(record, deadline=min(record.deadline, tx.now + joiner.JOIN_MS_MAX))
     )
+
+
+def _connection(tx: Transaction, one: Connection) -> Connection:
+    waiting = [
+        replace(each, since=min(each.since, tx.now), due=min(each.due, tx.now + outbox.RETRY.ceiling_ms))
+        for each in one.outbox
+    ]
+    return replace(one, outbox=tuple(waiting)) if waiting else one
