@@ -10,6 +10,7 @@ from zerochat.errors import Overloaded
 from zerochat.group.effects import WebPost
 from zerochat.group.engine import step
 from zerochat.group.external import outbox
+from zerochat.group.external.standard_protocols import MESSAGES_CHARS_MAX, MESSAGES_MAX
 from zerochat.group.inputs import (
     AcceptConnection,
     ClockSet,
@@ -203,6 +204,19 @@ def test_a_clock_set_back_does_not_delay_what_waits():
     two.down = set()
     two.wait(two.now + outbox.RETRY.ceiling_ms)
     assert two.texts() == ["x"]
+
+
+@pytest.mark.parametrize(("count", "size"), [(MESSAGES_MAX + 1, 1), (5, MESSAGES_CHARS_MAX // 4)])
+def test_what_waits_is_not_displaced_by_messages_of_the_peer(count, size):
+    two = Outage()
+    two.down = {ALICE}
+    first = two.say("x")
+    for number in range(count):
+        two.ask("alice", SendBasicMessage(two.one("alice").id, f"{number}".rjust(size)))
+    assert two.statuses() == ["waiting"] and len(two.one("bob").messages) <= MESSAGES_MAX
+    assert sum(len(each.text) for each in two.one("bob").messages) <= MESSAGES_CHARS_MAX + 1
+    two.wait(two.now + outbox.GIVE_UP_MS)
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, False)]
 
 
 def test_the_outbox_is_limited():

@@ -32,7 +32,8 @@ QUERY_MS_MAX = 600_000
 """A later answer is ignored."""
 FEATURES_SHOWN_MAX = 256
 MESSAGES_MAX, MESSAGES_CHARS_MAX = 200, 256 * 1024
-"""Basic messages that are kept of one connection, oldest dropped first."""
+"""Basic messages that are kept of one connection, oldest dropped first, except those in its outbox, which has its
+own limits."""
 UNSUPPORTED = "e.m.msg.unsupported"
 
 CONNECTION_FEATURES = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
@@ -82,14 +83,19 @@ def send_message(tx: Transaction, name: str, text: str) -> str:
 
 
 def _store_message(tx: Transaction, name: str, message: BasicMessage) -> bool:
-    """Store a sent or received basic message; the oldest are dropped. False: a duplicate."""
+    """Store a sent or received basic message; the oldest are dropped, but none that waits to be sent: the user is told
+    of its end. False: a duplicate."""
     one = tx.agent.connections[name]
     if any(message.id == known.id and message.mine == known.mine for known in one.messages):
         return False
-    kept = [*one.messages, message][-MESSAGES_MAX:]
-    while sum(len(each.text) + sum(map(len, each.attachments)) for each in kept) > MESSAGES_CHARS_MAX:
-        del kept[0]
-    tx.update_agent(connections={**tx.agent.connections, name: replace(one, messages=tuple(kept))})
+    kept = (*one.messages, message)
+    settled = [each for each in kept if each.status != "waiting"]
+    del settled[: max(0, len(kept) - MESSAGES_MAX)]
+    while sum(len(each.text) + sum(map(len, each.attachments)) for each in settled) > MESSAGES_CHARS_MAX:
+        del settled[0]
+    left = {(each.id, each.mine) for each in settled}
+    kept = tuple(each for each in kept if each.status == "waiting" or (each.id, each.mine) in left)
+    tx.update_agent(connections={**tx.agent.connections, name: replace(one, messages=kept)})
     return True
 
 
