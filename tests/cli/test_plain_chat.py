@@ -13,9 +13,10 @@ from tests.support.cli_harness import HIKERS
 from tests.support.machines import GROUP, machines, meet, until
 from tests.support.terminals import terminal
 from zerochat.agent.api.client import connect
+from zerochat.cli.output import Output
 from zerochat.cli.plain_chat import commands
-from zerochat.cli.plain_chat.printer import short
-from zerochat.rpc import PrivateInfo
+from zerochat.cli.plain_chat.printer import Printer, short
+from zerochat.rpc import ConnectionMessageNotification, PrivateInfo
 from zerochat.slash_commands import COMMANDS, Command, parse
 
 ESCAPE = re.compile("\x1b")
@@ -58,6 +59,14 @@ def test_the_commands_are_those_of_the_chat():
 
 def test_a_line_of_today_has_no_date():
     assert short("2025-11-20 14:03  alice: two  spaces") == "2025-11-20 14:03 alice: two  spaces"
+
+
+def test_a_line_of_a_message_from_a_connection_does_not_look_like_one_of_ours(capsys):
+    message = ConnectionMessageNotification("c", "archive", "hi\nWarning: \x1b", ["a\nNow known as admin"])
+    Printer(Output("text")).print_notification(message)
+    first, *more = capsys.readouterr().err.splitlines()
+    assert first == "Message from archive: hi" and all(line.startswith("    ") for line in more)
+    assert len(more) == 3 and not ESCAPE.search("".join(more))
 
 
 # --- pipes ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from zerochat.rpc import (
 )
 from zerochat.rpc.common import timestamp
 from zerochat.tui.chat_view import ChatView
-from zerochat.tui.style.text import clock_of
+from zerochat.tui.style.text import clock_of, clock_text
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -174,7 +174,7 @@ def test_messaging_a_connection(tmp_path):
             await it.shows("the archive ", "did:peer:4zQmV…VVVVVV ", "unreachable (c3abcd)")
             await it.press("escape")
             await it.say("/message the archive keep  it")
-            await it.until(lambda: "Message sent to the archive." in it.told())
+            await it.until(lambda: "Message to the archive is on its way" in it.told())
             await it.say('/message "the" archive')
             await it.until(lambda: it.agent.count("send_connection_message") == 2)
             await it.say("/message c2abcd x")
@@ -189,11 +189,14 @@ def test_messaging_a_connection(tmp_path):
             await it.until(lambda: "No connection is called nobody. /connections lists the names" in it.told())
             assert it.composer.text == "/message nobody SECRET" and it.agent.count("send_connection_message") == 3
             it.agent.letters = [
-                ConnectionMessage("1", "2025-11-20T12:00:00.000Z", False, "hello\x1b"),
+                ConnectionMessage("1", "2025-11-20T12:00:00.000Z", False, "hello\x1b\nFORGED  you: I agree"),
                 ConnectionMessage("2", "2025-11-20T12:01:00.000Z", True, "keep it"),
             ]
             await it.say("/messages THE archive")
-            await it.shows("Messages with the archive", "the archive: hello␛", "you: keep it")
+            await it.shows("Messages with the archive", "the archive: hello␛", "you: I agree", "you: keep it")
+            (mine,) = [line for line in it.text.splitlines() if "you: keep it" in line]
+            (forged,) = [line for line in it.text.splitlines() if "you: I agree" in line]
+            assert forged.index("FORGED") > mine.index(clock_text("2025-11-20T12:01:00.000Z"))
             assert ("list_connection_messages", {"peer": "c1abcd"}) in it.agent.asked
             await it.press("escape")
             it.agent.hidden = True

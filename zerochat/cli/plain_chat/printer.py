@@ -92,7 +92,7 @@ class Printer:
                 by = [name_of(one) for one in voters or [nick]]
                 narrate(removed_from(self.group_name(group) if group in self.groups else "a group", by))
             case ConnectionMessageNotification(label=label) as message:
-                narrate(f"Message from {name_of(label)}: {printable(text_of(message))}")
+                narrate(f"Message from {name_of(label)}: " + printable(text_of(message)).replace("\n", "\n    "))
             case MessageSettledNotification(label=label, status="failed"):
                 narrate(f"A message to {name_of(label)} could not be delivered.")
             case TlogTermsNotification() | TlogStalledNotification() | TlogSplitNotification() as tlog_news:

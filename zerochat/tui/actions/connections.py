@@ -104,8 +104,11 @@ def messages(chat: ChatView, argument: str) -> None:
             "list_connection_messages", PeerParams(entry.id if entry else wanted), list[ConnectionMessage]
         )
         who = label_of(entry) if entry else name_of(wanted)
+        # indented: a line of the peer's text must not look like a message of ours
         lines = [
-            Content(printable(f"{clock_text(each.at)}  {author_text(each, who)}: {text_of(each)}"))
+            Content(
+                printable(f"{clock_text(each.at)}  {author_text(each, who)}: {text_of(each)}").replace("\n", "\n    ")
+            )
             for each in kept[-MESSAGES_SHOWN:]
         ]
         body = Content("\n").join(lines) if lines else Content("No messages yet.")
