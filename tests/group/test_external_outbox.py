@@ -5,11 +5,14 @@ from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm.did import resolve
 from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.service import routes
 from zerochat.errors import Overloaded
 from zerochat.group.effects import WebPost
 from zerochat.group.engine import step
-from zerochat.group.external import outbox
+from zerochat.group.external import connections, outbox
+from zerochat.group.external.connections import did_services
 from zerochat.group.external.standard_protocols import MESSAGES_CHARS_MAX, MESSAGES_MAX
 from zerochat.group.inputs import (
     AcceptConnection,
@@ -167,6 +170,27 @@ def test_an_inviter_that_stays_away_is_told(envelope):
     two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
     assert two.one("bob").state == "ended" and not two.one("bob").outbox
     assert "could not be reached" in two.news("bob", ConnectionChanged)[-1].text
+
+
+def test_a_requester_that_names_the_host_of_another_sends_little_there(monkeypatch):
+    victims = tuple(f"http://192.0.2.66/{number}" for number in range(16))
+
+    def in_one_service(tx, envelope, verkey):
+        services = did_services(tx, envelope, verkey)
+        return [{**services[0], "serviceEndpoint": [each["serviceEndpoint"] for each in services]}]
+
+    two = Two(bob=victims)
+    offered = two.ask("alice", OfferConnection("didcomm/v1", "Alice", 3600))
+    monkeypatch.setattr(connections, "did_services", in_one_service)
+    two.down = set(victims)
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    assert two.one("alice").state == "established"
+    assert len(routes(resolve(two.one("alice").relationship.theirs))) == 16
+    two.sent.clear()
+    while two.one("alice").outbox:
+        two.now = two.one("alice").outbox[0].due
+        two.process("alice", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('alice').id}"))
+    assert 10 < len(two.sent) < 24
 
 
 @ENVELOPES

@@ -23,6 +23,9 @@ from zerochat.group.transaction import Transaction
 RETRY: Final = Backoff(5_000, 3_600_000)
 GIVE_UP_MS: Final = 5 * 24 * 3_600_000
 """As long as mail servers try (RFC 5321, section 4.5.4.1)."""
+ANSWER_MS_MAX: Final = 3_600_000
+ANSWER_ENDPOINTS_MAX: Final = 2
+"""Of an answer to a peer that has named its endpoints itself and may not own them: a third party gets few copies."""
 RESULT_MS: Final = 120_000
 """How long the result of a post is awaited: longer than the web transport's own timeouts."""
 MESSAGES_MAX, MESSAGES_BYTES_MAX = 128, 4 * 1024 * 1024
@@ -123,10 +126,12 @@ def _post_head(tx: Transaction, name: str) -> None:
 
 def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s: int) -> None:
     """Try the peer's next endpoint at once, and after the last one all of them again, after a pause."""
-    if tx.now - head.since >= GIVE_UP_MS:
+    tries, ways, patience = head.tries + 1, sending.endpoints(tx, name), GIVE_UP_MS
+    if _is_unproved_answer(tx.agent.connections[name], head):
+        ways, patience = min(ways, ANSWER_ENDPOINTS_MAX), ANSWER_MS_MAX
+    if tx.now - head.since >= patience:
         _finish(tx, name, head, delivered=False)
         return
-    tries, ways = head.tries + 1, sending.endpoints(tx, name)
     pause = 0
     if tries % ways == 0:
         pause = max(RETRY.delay_ms(tries // ways - 1), min(retry_after_s * 1000, RETRY.ceiling_ms))
@@ -135,6 +140,12 @@ def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s:
         tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, pause)
     else:
         _post_head(tx, name)
+
+
+def _is_unproved_answer(one: Connection, head: OutgoingMessage) -> bool:
+    """Whether this is our answer to the request of a peer that has not shown yet that it gets what goes to its DID."""
+    us, by_user = one.relationship, any(each.mine and each.id == head.id for each in one.messages)
+    return not by_user and one.route is None and not us.acknowledged and us.rotation is None
 
 
 def _put_head(tx: Transaction, name: str, head: OutgoingMessage) -> OutgoingMessage:
