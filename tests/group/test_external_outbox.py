@@ -258,6 +258,7 @@ def test_the_outbox_is_limited():
 def test_the_end_of_a_connection_fails_what_waits(envelope):
     two = Outage(envelope)
     two.down = {ALICE}
-    two.say("too late")
+    late = two.say("too late")
     two.ask("alice", EndConnection(two.one("alice").id))
     assert two.one("bob").state == "ended" and two.statuses() == ["failed"] and not two.one("bob").outbox
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, late, False)]

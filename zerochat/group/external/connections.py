@@ -244,11 +244,11 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     relationship, message = unpack(one.relationship, envelope, packer, layered=True)
     relationship = _fitted(tx, one.envelope, relationship)
     if one.state is ConnectionState.REQUESTED:
-        one = outbox.clear(one)
+        one = outbox.clear(tx, one)
     if relationship is not one.relationship or one.state is not ConnectionState.ESTABLISHED:
         state = ConnectionState.ESTABLISHED if relationship.established else ConnectionState.ENDED
         fresh = one.moved_to(state, relationship=relationship)
-        fresh = fresh if relationship.established else outbox.clear(fresh)
+        fresh = fresh if relationship.established else outbox.clear(tx, fresh)
         put(tx, fresh)
         if fresh.state != one.state:
             notify(tx, fresh)
@@ -347,7 +347,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     if problem.is_problem(opened.message):
         refused = didexchange.receive_problem(one.exchange, opened.message)
         why = refused.problem.text or refused.problem.code if refused.problem else ""
-        put(tx, outbox.clear(one.moved_to(ConnectionState.ENDED, exchange=None)))
+        put(tx, outbox.clear(tx, one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(one.id, f"{one.label} refused the connection: {why}")))
         return
     done, complete = didexchange.receive_response(
@@ -355,7 +355,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
     )
     assert done.peer is not None
     relationship = replace(one.relationship, theirs=done.peer.did, acknowledged=True)
-    fresh = outbox.clear(one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None))
+    fresh = outbox.clear(tx, one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None))
     put(tx, fresh)
     outbox.submit(tx, one.id, complete)
     notify(tx, fresh)

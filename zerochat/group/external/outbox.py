@@ -43,10 +43,13 @@ def submit(tx: Transaction, name: str, message: Message) -> None:
         _post_head(tx, name)
 
 
-def clear(one: Connection) -> Connection:
+def clear(tx: Transaction, one: Connection) -> Connection:
     """The connection without what waits to be sent: the peer's answer has shown that it came, or the end of the
-    connection that it will not come."""
+    connection that it will not come. The latter alone concerns messages of the user, who is told."""
     waiting = {each.id for each in one.outbox}
+    for each in one.messages:
+        if each.mine and each.id in waiting:
+            tx.emit(Notify(MessageSettled(one.id, each.id, delivered=False)))
     kept = tuple(_marked(each, each.id, delivered=False) if each.id in waiting else each for each in one.messages)
     return replace(one, outbox=(), messages=kept)
 
@@ -160,7 +163,7 @@ def _finish(tx: Transaction, name: str, head: OutgoingMessage, *, delivered: boo
     kept = tuple(_marked(each, head.id, delivered=delivered) for each in one.messages)
     one = replace(one, outbox=one.outbox[1:], messages=kept)
     if not delivered and one.state is ConnectionState.REQUESTED:
-        put(tx, clear(one.moved_to(ConnectionState.ENDED, exchange=None)))
+        put(tx, clear(tx, one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))
         return
     put(tx, one)

@@ -27,7 +27,7 @@ def receive_rotation(tx: Transaction, name: str, message: Message, handle: int |
     if rotate.is_rotate(message):
         _observe_rotation(tx, name, message, handle if message.return_route in ("all", "thread") else None)
     elif rotate.is_hangup(message):
-        fresh = outbox.clear(one.moved_to(ConnectionState.ENDED, relationship=replace(one.relationship, theirs="")))
+        fresh = outbox.clear(tx, one.moved_to(ConnectionState.ENDED, relationship=replace(one.relationship, theirs="")))
         put(tx, fresh)
         notify(tx, fresh)
     elif rotate.is_ack(message):
