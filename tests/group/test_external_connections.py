@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.crypto.keys import SecretKey, new_secret, public_of
 from zerochat.didcomm import PACKERS, jws
+from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer2, new_peer4, peer2, resolve, short_form
 from zerochat.didcomm.layers import seal_layers
@@ -28,6 +29,7 @@ from zerochat.group.inputs import (
     SendBasicMessage,
     StepContext,
     TimerFired,
+    WebPostFailed,
     WebReceived,
 )
 from zerochat.group.links.relationship import pack, rotate
@@ -98,6 +100,26 @@ def test_peers_cannot_name_near_addresses():
         posted = [effect.uri for effect in tx.effects if isinstance(effect, WebPost)]
         assert (uri in posted) == counts, (name, uri)
         assert sending.reachable(tx, one.id) == bool(counts or one.route)
+
+
+def test_a_further_host_of_an_invitation_is_none_that_the_user_chose():
+    """An inviter could hide a near host, or that of a third party, behind its own."""
+    spare = "http://127.0.0.1:9/"
+    two = Two(alice=(ALICE, spare))
+    two.connect()
+    assert [route.uri for route in two.one("bob").spare] == [spare]
+
+    def posts(*, by_user=True):
+        tx = Transaction(two.agents["bob"], StepContext(two.now, two.rng.randbytes), PACKERS)
+        sending.send(tx, two.one("bob").id, ping.ping(two.rng.randbytes), by_user=by_user)
+        return [(effect.uri, effect.nearest) for effect in tx.effects if isinstance(effect, WebPost)]
+
+    assert posts() == [(ALICE, AddressKind.LOOPBACK)]
+    one = replace(two.one("bob"), credit=0)
+    two.agents["bob"] = replace(two.agents["bob"], connections={one.id: one})
+    assert posts(by_user=False)
+    two.process("bob", WebPostFailed(ALICE))
+    assert posts() == [(spare, AddressKind.PRIVATE)] and not posts(by_user=False)
 
 
 def test_a_host_that_a_peer_names_gets_answers_of_twice_what_came():

@@ -94,12 +94,13 @@ def post(
 
 
 def _is_accepted(one: Connection, uri: str) -> bool:
-    """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator."""
-    return one.mediation is not None or authority(uri) in [authority(route.uri) for route in _accepted(one)]
+    """Whether our user has chosen this host: by accepting its invitation, or the peer as a mediator. Other hosts of the
+    invitation (`spare`) do not count, because the inviter can hide them behind the first one."""
+    return one.mediation is not None or (one.route is not None and authority(uri) == authority(one.route.uri))
 
 
 def _accepted(one: Connection) -> tuple[Route, ...]:
-    """The routes of the invitation that our user has accepted."""
+    """The routes of the invitation that our user has accepted, the first one first."""
     return () if one.route is None else (one.route, *one.spare)
 
 
@@ -158,7 +159,7 @@ def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
 
 def _nearest(tx: Transaction, one: Connection, uri: str) -> AddressKind:
     """The nearest kind of address behind this URI: any, at the host whose invitation the user has accepted."""
-    accepted = [route.uri for route in _accepted(one)]
+    accepted = [] if one.route is None else [one.route.uri]
     if authority(uri) in [authority(each) for each in accepted]:
         return AddressKind.LOOPBACK
     kinds = [kind_of_uri(each) for each in (*tx.agent.web_uris, *accepted)]
