@@ -16,6 +16,8 @@ from zerochat.agent.api.client import connect
 from zerochat.cli.output import Output
 from zerochat.cli.plain_chat import commands
 from zerochat.cli.plain_chat.printer import Printer, short
+from zerochat.presentation.group_kinds import name_and_kind
+from zerochat.presentation.group_rules import BadRules
 from zerochat.rpc import ConnectionMessageNotification, PrivateInfo
 from zerochat.slash_commands import COMMANDS, Command, parse
 
@@ -55,6 +57,24 @@ def test_the_commands_are_those_of_the_chat():
     assert parse("/switch work", commands.OWN_COMMANDS) == Command("switch", "work")
     assert parse("/swi work", commands.OWN_COMMANDS) == Command("switch", "work")
     assert parse("/history 3", commands.OWN_COMMANDS) == Command("history", "3")
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("club", ("club", "private")),
+        ("the club --kind large", ("the club", "large")),
+        ("--kind large", ("", "large")),
+        ("club --kind", None),
+        ("--kind huge", None),
+    ],
+)
+def test_the_kind_is_no_part_of_the_name_of_a_new_group(argument, found):
+    if found is not None:
+        assert name_and_kind(argument) == found
+        return
+    with pytest.raises(BadRules):
+        name_and_kind(argument)
 
 
 def test_a_line_of_today_has_no_date():

@@ -165,8 +165,8 @@ def kind_to_create(name: str | None, keys: str | None) -> Kind:
 
 
 def name_and_kind(argument: str) -> tuple[str, str]:
-    """The name and the kind in the argument of `/new`: `NAME` or `NAME --kind KIND`. Raises BadRules."""
-    name, option, kind = argument.rpartition(" --kind ")
+    """The name (perhaps empty) and the kind in the argument of `/new`: `NAME` or `NAME --kind KIND`. Raises BadRules."""
+    name, option, kind = f" {argument} ".rpartition(" --kind ")
     if not option:
         return argument, DEFAULT
     one_of("kind", kind.strip(), tuple(BY_NAME))

@@ -377,9 +377,11 @@ def _switch(chat: Session, rest: str) -> None:
 
 
 def _new(chat: Session, rest: str) -> None:
-    name, named = group_kinds.name_and_kind(_needed("new", rest))
+    name, named = group_kinds.name_and_kind(rest)
     kind = group_kinds.BY_NAME[named]
-    info = chat.client.create_group(name, keys=kind.keys, path=kind.path, accountability=kind.accountability)
+    info = chat.client.create_group(
+        _needed("new", name), keys=kind.keys, path=kind.path, accountability=kind.accountability
+    )
     chat.refresh()
     chat.switch(info.id)
     narrate("Invite others with /invite.")
