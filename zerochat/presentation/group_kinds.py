@@ -165,7 +165,7 @@ def kind_to_create(name: str | None, keys: str | None) -> Kind:
 
 
 def name_and_kind(argument: str) -> tuple[str, str]:
-    """The name (perhaps empty) and the kind in the argument of `/new`: `NAME` or `NAME --kind KIND`. Raises BadRules."""
+    """The name (or "") and the kind in the argument of `/new`: `NAME` or `NAME --kind KIND`. Raises BadRules."""
     name, option, kind = f" {argument} ".rpartition(" --kind ")
     if not option:
         return argument, DEFAULT
