@@ -129,10 +129,10 @@ def _post_head(tx: Transaction, name: str) -> None:
 
 def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s: int) -> None:
     """Try the peer's next endpoint at once, and after the last one all of them again, after a pause."""
-    tries, ways, patience = head.tries + 1, sending.endpoints(tx, name), GIVE_UP_MS
+    tries, ways, limit_ms = head.tries + 1, sending.endpoints(tx, name), GIVE_UP_MS
     if _is_unproved_answer(tx.agent.connections[name], head):
-        ways, patience = min(ways, ANSWER_ENDPOINTS_MAX), ANSWER_MS_MAX
-    if tx.now - head.since >= patience:
+        ways, limit_ms = min(ways, ANSWER_ENDPOINTS_MAX), ANSWER_MS_MAX
+    if tx.now - head.since >= limit_ms:
         _finish(tx, name, head, delivered=False)
         return
     pause = 0
