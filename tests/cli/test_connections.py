@@ -325,6 +325,17 @@ def test_messages_of_a_connection_are_listed(run, agent) -> None:
     assert of(served, "list_connection_messages") == [PeerParams("CONN")]
 
 
+def test_a_stored_message_counts_as_queued_when_its_state_is_unknown(run, agent) -> None:
+    from zerochat.group.external.standard_protocols import NotConnected
+
+    def gone(_: object) -> list[ConnectionMessage]:
+        raise NotConnected(peer="archive")
+
+    agent(send_connection_message=lambda _: SentConnectionMessage("M"), list_connection_messages=gone)
+    code, out, err = run("message archive x")
+    assert (code, out) == (3, "M\n") and "do not send it again" in err
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["temporary agent", "running agent"])
 @pytest.mark.parametrize(
     ("status", "code", "said"),

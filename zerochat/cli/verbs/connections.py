@@ -22,7 +22,7 @@ from zerochat.cli.invitation_input import invitation_text, qr_lines
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.prompts import NotConfirmed, confirmed
 from zerochat.cli.value_types import lifetime
-from zerochat.cli.verbs.send import text_to_send
+from zerochat.cli.verbs.send import report_stored, text_to_send
 from zerochat.errors import LocalError
 from zerochat.presentation.external import author_text, text_of
 from zerochat.rpc import (
@@ -240,7 +240,10 @@ def message(options: Options, out: Output) -> ExitCode:
         client.subscribe()
         sent: SentConnectionMessage = client.call("send_connection_message", peer=options.peer, text=text)
         out.report(sent, [sent.id])
-        status = _settled(client, options.peer, sent.id)
+        try:
+            status = _settled(client, options.peer, sent.id)
+        except LocalError as error:
+            return report_stored(error)
         if status == "failed":
             narrate(f"{name_of(options.peer)} refused the message; it will not be sent again.")
             return ExitCode.REFUSED

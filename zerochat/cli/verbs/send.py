@@ -153,7 +153,7 @@ def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
     return code
 
 
-def _report_stored(error: LocalError) -> ExitCode:
+def report_stored(error: LocalError) -> ExitCode:
     """The agent has gone after it has stored a message: a failure would make scripts send it again."""
     narrate(f"{error.sentence()} The message is stored: do not send it again. It is sent when an agent runs.")
     return ExitCode.UNREACHABLE
@@ -197,7 +197,7 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
         report = client.wait_for_delivery(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
     except LocalError as error:
         out.report(sent, [sent.id])
-        return _report_stored(error)
+        return report_stored(error)
     out.data(report, delivery_lines(report))
     if report.complete and not beyond:
         return ExitCode.OK
@@ -239,7 +239,7 @@ def report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
     try:
         return _report_delivery(agent, sent)
     except LocalError as error:
-        return _report_stored(error)
+        return report_stored(error)
 
 
 def _report_delivery(agent: "Attached", sent: "Sent") -> ExitCode:
@@ -282,7 +282,7 @@ def _files_delivered(client: "Client", sent: "Sent", wanted: int, deadline: floa
     try:
         return _watch_files(client, sent, wanted, deadline)
     except LocalError as error:
-        _report_stored(error)
+        report_stored(error)
         return False
 
 
