@@ -121,6 +121,18 @@ def test_a_rejected_message_is_told_and_the_next_one_sent():
     assert two.statuses() == ["failed", "delivered"] and two.texts() == ["fine"]
 
 
+def test_what_one_endpoint_rejects_goes_to_the_next():
+    other = "http://192.0.2.9:8080/"
+    two = Two(alice=(other, ALICE))
+    two.at[other] = "alice"
+    two.connect()
+    command = CommandInput(1, SendBasicMessage(two.one("bob").id, "x"))
+    two.agents["bob"], effects = step(two.agents["bob"], command, StepContext(two.now, two.rng.randbytes))
+    (post,) = [effect for effect in effects if isinstance(effect, WebPost)]
+    two.process("bob", WebPostFailed(post.uri, post.reference, rejected=True))
+    assert post.uri == other and [each.text for each in two.news("alice", BasicMessageReceived)] == ["x"]
+
+
 @ENVELOPES
 def test_connecting_survives_an_outage(envelope):
     two = Two()

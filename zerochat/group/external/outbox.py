@@ -87,11 +87,11 @@ def post_delivered(tx: Transaction, reference: str) -> None:
 
 
 def post_failed(tx: Transaction, reference: str, *, rejected: bool = False, retry_after_s: int = 0) -> None:
-    """The post with this reference failed; `rejected`: the endpoint will not accept this message."""
+    """The post with this reference failed; `rejected`: the endpoint will not accept this message. Another one may."""
     name, head = _posted(tx, reference)
     if head is None:
         return
-    if rejected:
+    if rejected and (head.tries + 1) % sending.endpoints(tx, name) == 0:
         _finish(tx, name, head, delivered=False)
     else:
         _try_later(tx, name, head, retry_after_s)
