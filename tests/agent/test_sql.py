@@ -17,12 +17,13 @@ import apsw.ext
 import pytest
 
 import zerochat
+from zerochat.agent.mediator import shared_mailboxes
 from zerochat.agent.mediator.tables import SCHEMA as MEDIATOR
 from zerochat.agent.storage.tables import SCHEMA as JOURNAL
 from zerochat.bot.store import _SCHEMA as BOT
 
 PACKAGE = Path(zerochat.__file__).parent
-SCHEMAS = {"agent/mediator": MEDIATOR, "bot": BOT, "": JOURNAL}
+SCHEMAS = {"agent/mediator": MEDIATOR + shared_mailboxes.SCHEMA, "bot": BOT, "": JOURNAL}
 """The schema of the modules in a folder; the first one that fits."""
 STATEMENT = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|REPLACE|WITH)\s")
 CLAUSE = re.compile(r"\s*(?:FROM|WHERE|AND|ORDER BY|RETURNING) ")

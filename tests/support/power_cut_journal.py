@@ -172,12 +172,16 @@ def said(journal: Journal, tx: Step, number: int) -> SubscriptionRecords:
 
 
 def content(journal: Journal) -> int:
-    """All of it, as one number. Of the parts of the state the order within each dict counts, not their numbers: where
-    the key of the sealed ones is lost, as on these disks, which do not have it, all parts are written anew."""
+    """All of it, as one number. Of the parts of the state the order within each dict counts, except in a view, which
+    comes back sorted, and not their numbers: where the key of the sealed ones is lost, as on these disks, which do not
+    have it, all parts are written anew."""
     tables = [tuple(journal._db.execute(f"SELECT * FROM {table}").fetchall()) for table in TABLES]
     parts: dict[str, list[object]] = {}
     for path, value in journal._db.execute("SELECT path, value FROM checkpoint ORDER BY number").fetchall():
         parts.setdefault(str(path).rpartition("/")[0], []).append((path, value))
+    for name in parts:
+        if name.rpartition("/")[0].endswith("/view"):
+            parts[name].sort()
     return hash((*tables, *((name, tuple(parts[name])) for name in sorted(parts))))
 
 

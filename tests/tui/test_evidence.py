@@ -260,7 +260,7 @@ def test_signing_is_announced_before_the_first_post(tmp_path, size, theme):
             await it.shows("These rules stay for good.")
             keys = it.app.screen.query_one("#rule-kind")
             keys.focus()
-            await it.press("right", "right", "right", "right")
+            await it.press(*5 * ["right"])
             await it.shows("signed by the author, one envelope for all")
             about = it.app.screen.query_one("#kind-description")
             assert "You can never deny what you wrote" in str(about.content)

@@ -52,8 +52,10 @@ def on_notification(chat: ChatView, notification: PeerRelatedNotification) -> No
             _toast(chat, Printable(f"{name_of(label)}: {shown}\n/messages {name_of(label)} shows it again."))
         case MessageSettledNotification(label=label, status=status):
             if status == "failed":
-                text = f"A message to {name_of(label)} could not be delivered. /messages {name_of(label)} shows it."
-                chat.report(Printable(text), trouble=True)
+                to = name_of(label)
+                chat.report(
+                    Printable(f"A message to {to} could not be delivered. /messages {to} shows it."), trouble=True
+                )
         case ConnectionNotification(text=text):
             chat.report(printable_line(text))
         case ProblemNotification(peer=peer, code=code, comment=comment):

@@ -26,7 +26,7 @@ LEGEND = (
     ("@2 5", "five unread messages, two of them mention you"),
     ("3 missing", "messages known to exist, not received yet; {agent.status} shows whose"),
     ("2/3 connected", "two of the three other members are connected now"),
-    ("300 members over 12 links", "a large group: {group.overlay} lists the links"),
+    ("over 12 links", "a large group, in which you are linked to 12 members; /overlay lists them"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
     ("◦", "a member of a large group that you are not linked to: others forward"),
     ("◎ mail 14:03", "reached via a mediator, with the time when it was last seen"),
