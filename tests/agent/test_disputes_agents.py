@@ -23,7 +23,7 @@ from zerochat.rpc import CaseInfo
 
 people = agents.people
 WITHIN_S = 120.0
-TIMES = 3_000, 1_000, 1_000, 3_000
+TIMES = 6_000, 2_000, 2_000, 6_000
 """Milliseconds: to acknowledge, so much before that it is posted, clocks may be off, and to answer."""
 JUDGE = "import sys; from zerochat.cli import main; sys.exit(main(['judge', sys.argv[1], '--format', 'jsonl']))"
 
