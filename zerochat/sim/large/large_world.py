@@ -9,6 +9,7 @@ from zerochat.group.key_modes.dcgka import is_sealed
 from zerochat.group.key_modes.forwarded import is_forwarded
 from zerochat.group.membership import may_post
 from zerochat.group.notifications import Delivered
+from zerochat.group.timer_kinds import TimerKind
 from zerochat.sim.fault_schedule import NOTICED_MS, REDIAL_MS_MAX, FaultyWorld
 from zerochat.sim.invariants import main_groups
 from zerochat.sim.node import Node
@@ -90,9 +91,14 @@ class LargeWorld(FaultyWorld):
     def process(self, name: str, input_: Input) -> None:
         super().process(name, input_)
         node = self.nodes[name]
-        if len(node.connected) > self.links_max:  # else it is not worth counting
+        if len(node.connected) > self.links_max and not self._adjusts(node):  # else it is not worth counting
             links = sum(link in group.links.index.by_link for group in main_groups(node) for link in node.connected)
             self.links_max = max(self.links_max, links)
+
+    def _adjusts(self, node: Node) -> bool:
+        """Whether a node that has got one more link is to close another one in this millisecond."""
+        kind = TimerKind.NEIGHBOURS
+        return any(key.startswith(kind) and due <= self.now + 1 for key, due in node.timers.items())
 
     def _frame(self, name: str, input_: Received) -> None:
         sender = self._sender(input_)
