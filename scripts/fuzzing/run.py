@@ -393,6 +393,7 @@ def spread(
     total, blocks = Report(), -(-executions // BLOCK)
     context = multiprocessing.get_context("fork")
     workers, pipes = [], []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a handler at a fork would swallow Ctrl+C
     for number in range(processes):
         mine, theirs = context.Pipe()
         share = range(number, blocks, processes)
@@ -402,6 +403,7 @@ def spread(
         workers.append(worker)
         pipes.append(mine)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         while pipes:
             for pipe in wait(pipes):
                 assert isinstance(pipe, Connection)

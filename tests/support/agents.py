@@ -10,7 +10,7 @@ from zerochat.agent.storage.paths import profile_paths
 from zerochat.agent.storage.profiles import create_profile, unlock
 from zerochat.agent.thread import AgentThread
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def until(condition, what, within_s=DEADLINE_S):

@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from zerochat.agent.network.web import Arrived, Limits, Web
 from zerochat.agent.network.web.events import ENCRYPTED
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 QUICK = Limits(redial_s=0.05, redial_s_max=0.2, stop_s=0.5)
 
 

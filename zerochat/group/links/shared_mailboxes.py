@@ -7,7 +7,7 @@ others: a forwarded message is posted to it once, and the mediator puts it into 
     key         of an exported secret (`key_agreement/export.py`), for one mediator: former members do not know it
     register    each member for itself, over its connection to the mediator (`external/mailbox_shares.py`)
     publish     in its routes (`sync`): the update that the secret is of, so others need not agree with it beforehand
-    post        the message encrypted to the key, the same bytes whoever posts it, with a signature by the key
+    post        the message encrypted to the key, the same bytes from each sender, with a signature by the key
     receive     from our own mediator; it goes on to the members that do not share this mailbox
 
 The mediator learns that some of its mailboxes belong together, and sizes and times; no names, no group, no sender. What

@@ -96,7 +96,7 @@ class Connection(Struct, frozen=True):
     route: Route | None = None
     """The route to the peer; None: only in response to its messages."""
     spare: tuple[Route, ...] = ()
-    """Further routes of the invitation that our user has accepted, tried in this order when that one fails."""
+    """Further routes of the invitation that our user has accepted, tried in this order when the first fails."""
     exchange: Requester | None = None
     """v1: the DID exchange under way."""
     mediation: MediationState | None = None
