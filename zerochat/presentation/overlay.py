@@ -1,21 +1,11 @@
 """The overlay of a group as sentences: how it is linked, what each link has carried, and our own load."""
 
 from collections.abc import Callable
-from typing import Final
 
+from zerochat.presentation.files import format_size
 from zerochat.rpc import LinkInfo, OverlayInfo
 
 Clock = Callable[[str], str]
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB")
-
-
-def size_text(count: int) -> str:
-    """A number of bytes: 900 B, 12 KiB, 1.5 MiB."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit and value < 10 else f"{value:.0f} {_UNITS[unit]}"
 
 
 def structure(info: OverlayInfo) -> str:
@@ -38,8 +28,9 @@ def load(info: OverlayInfo, clock: Clock) -> str:
     sent = info.own + info.forwarded
     own = "1 own message" if info.own == 1 else f"{info.own:,} own messages"
     forwarded = f" and {info.forwarded:,} forwarded" if info.forwards or info.forwarded else ""
+    copies = "1 copy" if info.copies == 1 else f"{info.copies:,} copies"
     each = f", {info.copies / sent:.1f} a message" if sent else ""
-    return f"Since {clock(info.since)}: {own}{forwarded}, {info.copies:,} copies sent{each}."
+    return f"Since {clock(info.since)}: {own}{forwarded}, {copies} sent{each}."
 
 
 def state(one: LinkInfo) -> str:
@@ -55,8 +46,8 @@ def repaired(one: LinkInfo, clock: Clock) -> str:
 def traffic(one: LinkInfo, clock: Clock, *, forwards: bool) -> str:
     """What a link has carried, in words."""
     parts = [
-        f"{state(one)}; sent {one.sent:,} ({size_text(one.sent_bytes)})",
-        f"received {one.received:,} ({size_text(one.received_bytes)})",
+        f"{state(one)}; sent {one.sent:,} ({format_size(one.sent_bytes)})",
+        f"received {one.received:,} ({format_size(one.received_bytes)})",
         *([f"{one.brought:,} new"] if forwards else []),
         *([f"{one.duplicates:,} duplicate{'s' * (one.duplicates != 1)}"] if one.duplicates or forwards else []),
         *([f"repaired {text}"] if (text := repaired(one, clock)) else []),

@@ -7,7 +7,8 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import name_of, near_time, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, group_argument
 from zerochat.cli.output import Output, narrate
-from zerochat.presentation.overlay import load, repaired, size_text, state, structure
+from zerochat.presentation.files import format_size
+from zerochat.presentation.overlay import load, repaired, state, structure
 from zerochat.rpc import LinkInfo, OverlayInfo
 
 
@@ -46,9 +47,9 @@ def _table(info: OverlayInfo) -> list[str]:
         "PLACE": lambda one: one.place,
         "STATE": state,
         "SENT": lambda one: f"{one.sent:,}",
-        "BYTES": lambda one: size_text(one.sent_bytes),
+        "BYTES": lambda one: format_size(one.sent_bytes),
         "RECEIVED": lambda one: f"{one.received:,}",
-        " BYTES": lambda one: size_text(one.received_bytes),
+        " BYTES": lambda one: format_size(one.received_bytes),
         "NEW": lambda one: f"{one.brought:,}",
         "DUPLICATES": lambda one: f"{one.duplicates:,}",
         "REPAIRED": lambda one: repaired(one, near_time),
