@@ -91,6 +91,10 @@ def test_tail_with_a_consumer_survives_the_agent(pair, tmp_path):
         lines = map(json.loads, path.read_text().splitlines())
         return [one["body"]["text"] for one in lines if one["type"] == "message"]
 
+    def acknowledged() -> bool:
+        known = consumer(bob, "alerts")
+        return known is not None and known.behind == 0
+
     def start() -> subprocess.Popen[bytes]:
         with path.open("ab") as out, (tmp_path / "said").open("ab") as err:
             return subprocess.Popen(command, env=environment(bob, tmp_path), stdout=out, stderr=err)
@@ -100,13 +104,12 @@ def test_tail_with_a_consumer_survives_the_agent(pair, tmp_path):
         until(lambda: connected(bob, "alerts"), "the subscription")
         alice.client.send_message("friends", "one")
         until(lambda: texts() == ["one"], "the first one")
+        until(acknowledged, "its acknowledgement")  # else it is printed again after the restart
         bob.sleep()
         alice.client.send_message("friends", "two")
         bob.wake()
         until(lambda: texts() == ["one", "two"], "the second one, after the restart")
-        until(
-            lambda: consumer(bob, "alerts") is not None and consumer(bob, "alerts").behind == 0, "the acknowledgement"
-        )
+        until(acknowledged, "the acknowledgement")
         assert process.poll() is None
         process.terminate()
         process.wait(20)
