@@ -49,6 +49,7 @@ VERBS: dict[str, set[str]] = {
     "tlog": {"get_tlog", "set_tlog_terms"},
     "members": {"list_members"},
     "overlay": {"get_overlay"},
+    "lan": {"get_nearby", "set_nearby"},
     "new": {"create_group"},
     "ping": {"ping_peer"},
     "proof": {"get_proof"},

@@ -87,6 +87,7 @@ class FakeAgent:
         self.path = path
         self.nick = nick
         self.groups: dict[str, FakeGroup] = {}
+        self.looked_for: set[str] = set()
         self.accused: list[rpc.CaseInfo] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.refuse: dict[str, Refusal] = {}
@@ -983,6 +984,22 @@ class FakeAgent:
             raise Refusal(f"In {group.info.name} nothing that is said is signed, so nobody can prove it.", "NotSigned")
         event = self._event_meant(group, params.id)
         return rpc.ProofLines(['{"zproof":1}\n', f'{{"message":"{event.id}"}}\n', '{"ack":"x"}\n'], left_out=1)
+
+    def _get_nearby(self, params: rpc.NoParams) -> rpc.NearbyStatus:
+        """One network, and on it every other member of the groups that are looked for."""
+        found = [
+            rpc.NearbyMember(group=one.info.id, did=did, nick=nick, addresses=["192.0.2.7"], linked=True)
+            for one in self.groups.values()
+            for did, nick in ((member.did, member.nick) for member in one.members[1:])
+            if one.info.id in self.looked_for
+        ]
+        networks = [rpc.NearbyNetwork(id="0123456789abcdef", name="wlan0 (192.0.2.0/24)", on=bool(self.looked_for))]
+        groups = sorted(self.looked_for)
+        return rpc.NearbyStatus(on=bool(groups), groups=groups or None, networks=networks, heard=2, members=found)
+
+    def _set_nearby(self, params: rpc.SetNearbyParams) -> rpc.NearbyStatus:
+        self.looked_for = self.looked_for | set(params.groups) if params.on else self.looked_for - set(params.groups)
+        return self._get_nearby(rpc.NoParams())
 
     def _get_overlay(self, params: rpc.GroupParams) -> rpc.OverlayInfo:
         """A ring, where the path is one: two successors, two predecessors, shortcuts, and a guest at the end."""

@@ -24,6 +24,7 @@ from zerochat.agent.fair_queue import FairQueue
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.input_sources import OWN, link_of, source_of
 from zerochat.agent.loop_control import IDLE_MS, LoopControl
+from zerochat.agent.nearby.switch import Nearby
 from zerochat.agent.network.web_adapter import WebAdapter
 from zerochat.agent.network.zmq.bans import HASTY, strike_weight
 from zerochat.agent.network.zmq.transport import INPUTS_MAX, POLL_BYTES_MAX, Transport
@@ -92,6 +93,7 @@ class AgentLoop:
     transport: Transport
     web: WebAdapter
     files: FileWorker
+    nearby: Nearby
     hooks: HookFeed
     server: ControlServer
     handlers: RequestHandlers
@@ -180,6 +182,8 @@ class AgentLoop:
         for deadline in deadlines:
             if deadline is not None:
                 timeout = min(timeout, max(0, int((deadline - time.monotonic()) * 1000) + 1))
+        with contained(self.log, "looking for members nearby"):
+            self.nearby.run(self.agent)
         with contained(self.log, "writing to clients"):
             self._watch_clients()
         self.recording.before_wait(self.agent, self.control.heartbeat)

@@ -1,10 +1,11 @@
 """Opens the journal, the sockets and the control server, and builds the agent loop from them."""
 
+import ipaddress
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -18,6 +19,9 @@ from zerochat.agent.effects import EffectExecutor
 from zerochat.agent.files.worker import FileWorker
 from zerochat.agent.loop import AgentLoop
 from zerochat.agent.loop_control import LoopControl
+from zerochat.agent.nearby.networks import Network
+from zerochat.agent.nearby.session import Ports
+from zerochat.agent.nearby.switch import Nearby
 from zerochat.agent.network.addresses import (
     ALL_ADDRESSES,
     own_address,
@@ -103,15 +107,31 @@ def open_loop(
         web = WebAdapter(settings, wake, listens=hidden != ALWAYS)
         files = FileWorker(paths.files, _files_secret(journal), wake, log)
         hooks = Hooks(paths.profile, log, os.environ)
-        with transport, web, files, hooks, ControlServer(paths.socket) as server:
+        with transport, web, files, hooks, ControlServer(paths.socket) as server, ExitStack() as later:
             pair, queue, replaced = _bind(journal, transport, addresses)
+            ports = Ports(pair.port, queue.port)
+            nearby = later.enter_context(
+                Nearby(journal, transport, secret, ports, _obstacle(hidden, settings, addresses.listen_host), wake, log)
+            )
             if settings.listen is None and settings.advertise is None:
                 remember_addresses(journal, options.listen, options.advertise)
             for one in replaced:
                 log.warning("port %d was in use, listening on port %d instead", one.port, one.by)
             transport.watch(control.wakeup.fileno())
             loop = _build(
-                paths, journal, settings, options, control, log, transport, web, files, hooks, server, (pair, queue)
+                paths,
+                journal,
+                settings,
+                options,
+                control,
+                log,
+                transport,
+                web,
+                files,
+                nearby,
+                hooks,
+                server,
+                (pair, queue),
             )
             loop.attention.replaced = replaced
             anew = not loop.clock.restore(journal.meta_get("clock") or b"")
@@ -134,6 +154,7 @@ def _build(
     transport: Transport,
     web: WebAdapter,
     files: FileWorker,
+    nearby: Nearby,
     hooks: Hooks,
     server: ControlServer,
     endpoints: tuple[Endpoint, Endpoint],
@@ -157,6 +178,7 @@ def _build(
         transport=transport,
         web=web,
         files=files,
+        nearby=nearby,
         hooks=HookFeed(hooks, handlers, journal, options.hooks),
         server=server,
         handlers=handlers,
@@ -177,7 +199,7 @@ def _build(
     )
     handlers.telemetry = lambda method, params: loop.recording.handle(method, params, loop.agent, control.heartbeat)
     handlers.reload = control.reload.set
-    handlers.owner = options.owner
+    handlers.nearby, handlers.owner = nearby, options.owner
     handlers.review_disputes = disputes.schedule
     loop.apply(settings)
     loop.hooks.set(settings)
@@ -194,6 +216,22 @@ def _addresses(journal: Journal, settings: Settings, options: Options) -> _Addre
     pair, queue = (port or int(journal.meta_get(name) or 0) for name, port in zip(PORTS, ports, strict=True))
     fallback = (settings.port_fallback or not ports[0], settings.port_fallback or not ports[1])
     return _Addresses(listen_host, (pair, queue), advertise or own_address(listen_host), fallback)
+
+
+def _obstacle(hidden: Hidden, settings: Settings, listen_host: str) -> Callable[[Agent, Network | None], str]:
+    """Why nothing may be announced on a network (`nearby/switch.py`)."""
+    is_local = ipaddress.ip_address(listen_host).is_loopback
+
+    def obstacle(agent: Agent, network: Network | None) -> str:
+        if hidden or agent.mediated_only:
+            return "this agent hides its address (`network.hidden`)"
+        if settings.socks is not None:
+            return "this agent connects through a proxy (`network.socks`)"
+        if is_local and network is not None and not network.is_loopback:
+            return f"this agent listens on {listen_host} only (`network.listen`)"
+        return ""
+
+    return obstacle
 
 
 def _bind(

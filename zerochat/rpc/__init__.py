@@ -211,6 +211,7 @@ from zerochat.rpc.methods import (
     REFUSED,
     Request,
 )
+from zerochat.rpc.nearby import NearbyMember, NearbyNetwork, NearbyStatus, SetNearbyParams
 from zerochat.rpc.overlay import LinkInfo, LinkPlace, OverlayInfo
 from zerochat.rpc.proofs import (
     Evidence,
@@ -393,6 +394,9 @@ __all__ = [
     "MessageEvidence",
     "MessageSettledNotification",
     "MessageStatus",
+    "NearbyMember",
+    "NearbyNetwork",
+    "NearbyStatus",
     "NoParams",
     "Obstacle",
     "OfferConnectionParams",
@@ -444,6 +448,7 @@ __all__ = [
     "Sent",
     "SentConnectionMessage",
     "SetDisplayNameParams",
+    "SetNearbyParams",
     "SetRetentionParams",
     "SetRoleParams",
     "SetTlogTermsParams",

@@ -34,6 +34,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     members, and whether it is online is unknown."""
     via: Via = ""
     """Whether the member is reached over a link or through a mediator; empty: not reachable."""
+    nearby: bool = False
+    """It was found on a network of this machine (`get_nearby`)."""
     no_mediator: bool = False
     """It is unreachable since it has no mediator, and this agent never connects directly (`network.hidden` =
     `always`)."""

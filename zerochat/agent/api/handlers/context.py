@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -26,6 +26,9 @@ from zerochat.group.inputs import Command
 from zerochat.group.lookup import find_group
 from zerochat.group.state import Agent, Group
 
+if TYPE_CHECKING:
+    from zerochat.agent.nearby.switch import Nearby
+
 P = TypeVar("P", bound=Struct)
 
 TYPING_SENT_S: Final = 4.0
@@ -46,6 +49,10 @@ class AgentStopping(LocalError):
 
     exit_code: ClassVar[int] = 6
     retry: ClassVar[Literal["never", "later", "now"]] = "later"
+
+
+class NoNearby(LocalError):
+    """This agent has no network on which to look for members."""
 
 
 class RateLimit(Struct):
@@ -89,6 +96,8 @@ class Services:
     """Review the disputes of this group soon."""
     reload: Callable[[], None] = lambda: None
     """Read the settings again."""
+    nearby: "Nearby | None" = None
+    """None only in tests and simulations."""
     counters: LinkCounters = dataclass_field(default_factory=LinkCounters)
     indicators: RateLimit = dataclass_field(default_factory=RateLimit)
     joins: dict[str, rpc.JoinStatus] = dataclass_field(default_factory=dict)
@@ -103,6 +112,12 @@ class Services:
     """The client that has started the agent for itself; empty: none."""
     _names: dict[str, DisplayNames] = dataclass_field(default_factory=dict)
     """By group: its display names in the last state."""
+
+    def require_nearby(self) -> "Nearby":
+        """Raises NoNearby."""
+        if self.nearby is None:
+            raise NoNearby
+        return self.nearby
 
     def names(self, group: Group) -> DisplayNames:
         """The display names of members and former members, by DID."""
@@ -127,7 +142,8 @@ class Services:
             from zerochat.agent.disputes import handlers
 
             verdicts = handlers.convictions(self.journal, group)
-        return member_infos(agent, group, announced, verdicts, dids)
+        infos = member_infos(agent, group, announced, verdicts, dids)
+        return infos if self.nearby is None else self.nearby.marked(group, infos)
 
     def tlog_info(self, group: Group) -> rpc.TlogInfo:
         from zerochat.agent.views import tlog_status

@@ -100,6 +100,14 @@ def telemetry(context: Context[Struct]) -> Struct:
     return context.services.telemetry(context.call.method, context.params)
 
 
+def get_nearby(context: Context[NoParams]) -> rpc.NearbyStatus:
+    return context.services.require_nearby().status(context.agent)
+
+
+def set_nearby(context: Context[rpc.SetNearbyParams]) -> rpc.NearbyStatus:
+    return context.services.require_nearby().change(context.params, context.agent)
+
+
 def create_backup(context: Context[NoParams]) -> None:
     if context.services.draining:
         raise AgentStopping
@@ -124,6 +132,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     "get_telemetry_rows": telemetry,
     "get_telemetry_names": telemetry,
     "delete_telemetry": telemetry,
+    "get_nearby": get_nearby,
+    "set_nearby": set_nearby,
     "create_backup": create_backup,
     "stop_agent": stop_agent,
 }

@@ -14,11 +14,11 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from zerochat.agent.network.addresses import split_host_port
 from zerochat.agent.network.zmq import socket_options
@@ -38,6 +38,8 @@ REDIAL_S_MAX = 10.0
 NUDGE_S = 1.0
 """Shortest time between two attempts that skip the backoff because the peer has dialled us."""
 CONNECT_S = 5.0
+Address: TypeAlias = tuple[str, int]
+"""A literal IP address, an IPv6 link-local one with its zone, and a TCP port."""
 READ_BYTES = 64 * 1024
 DRAIN_BYTES = 1024 * 1024
 
@@ -89,8 +91,12 @@ class DialedConnection:
         *,
         queues: tuple[bytes, ...] = (),
         socks: str | None = None,
+        nearby: Callable[[], Sequence[Address]] = tuple,
     ) -> None:
         """A DEALER to `dial.pair`; with `queues`, an XSUB that subscribes to them at `dial.queue_at`.
+
+        `nearby`: where the host was found on a network of ours. Attempts go there and to the endpoint in turn: the host
+        that has the server key is the right one wherever it is.
 
         `read(connection)` reads one message with `receive` and returns its size. Endpoints hold literal addresses: name
         resolution would block the agent. `socks`: "address:port" of a SOCKS5 proxy.
@@ -105,7 +111,9 @@ class DialedConnection:
         self.queues = queues
         self._poller, self._counts, self._changed = poller, counts, changed
         self._reader = partial(read, self)
-        self._endpoint, self._socks = endpoint, socks
+        self._endpoint, self._socks, self._nearby = endpoint, socks, nearby
+        self._attempts = 0
+        """Since it was last up."""
         self._keys = dial.server_key, dial.client_secret
         self.server_key: Final = dial.server_key
         """The public key that the host proves."""
@@ -247,6 +255,15 @@ class DialedConnection:
         if self.state is DialState.WAITING and now - self._dialed_at >= NUDGE_S:
             self._deadline = now
 
+    def found_nearby(self, now: float) -> None:
+        """The host was found on a network of ours: try there first, and skip the backoff delay."""
+        self._attempts = 0
+        if self.state is DialState.CONNECTING:  # elsewhere, where perhaps no host answers
+            self._release()
+            self._enter(DialState.WAITING)
+        if self.state is DialState.WAITING:
+            self._deadline = now
+
     def close(self, now: float) -> None:
         """Send what the kernel takes, and close. The kernel still delivers what it has taken."""
         self._changed = lambda connection: None
@@ -267,7 +284,9 @@ class DialedConnection:
         self._enter(DialState.CONNECTING)
         self._dialed_at = now
         self._deadline = now + (CONNECT_S if self._socks is None else socket_options.HANDSHAKE_ONION_MS / 1000)
-        host, port = self._endpoint.host, self._endpoint.port
+        places = [*self._nearby(), (self._endpoint.host, self._endpoint.port)]
+        host, port = places[self._attempts % len(places)]
+        self._attempts += 1
         if self._socks is not None:
             self._proxy = Socks5Handshake(self._endpoint)
             host, port = split_host_port(self._socks)
@@ -305,7 +324,7 @@ class DialedConnection:
         self.silent = False
         self.been_up = True
         self._up_at = now
-        self._failures = self._violations
+        self._failures, self._attempts = self._violations, 0
         self._heartbeat = Heartbeat(now, self._ping_every_ms)
         self.flush(now)
         self._changed(self)

@@ -7,15 +7,16 @@ multiplexed over another one to the same host (`multiplexing.py`).
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final, Literal
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.agent.network.zmq.connection_scheduler import FIRST_S, FIRST_S_CROWD, SECOND_S, ConnectionScheduler
-from zerochat.agent.network.zmq.dialer import DialedConnection
+from zerochat.agent.network.zmq.dialer import Address, DialedConnection
 from zerochat.agent.network.zmq.multiplexing import LinkMultiplexer
 from zerochat.agent.network.zmq.poller import Poller
 from zerochat.agent.network.zmq.tcp_control import Connection
@@ -23,6 +24,8 @@ from zerochat.group.effects import Dial
 from zerochat.group.inputs import IoInput, LinkDown, LinkUp
 
 LinkReason = Literal["dialled", "accepted", "silent", "closed"]
+NearbyPlace: TypeAlias = tuple[str, int, int]
+"""A literal IP address, and the ports of its pair and queue socket."""
 
 
 class LinkState(Enum):
@@ -93,6 +96,8 @@ class LinkTable:
         self._poller, self._counts, self._inputs, self._banned = poller, counts, inputs, banned
         self._socks, self._read_dialed, self._cut_inbound = socks, read_dialed, cut_inbound
         self._unflushed: dict[DialedConnection, None] = {}
+        self._nearby: dict[bytes, Sequence[NearbyPlace]] = {}
+        """By server key: where hosts were found on a network of ours."""
 
     # --- dialling ---------------------------------------------------------------------------------------------------
 
@@ -115,6 +120,22 @@ class LinkTable:
                 self.multiplexer.begin(dial, now)
                 self._advance_due(self.multiplexer.due)
             self.open_connections(link)
+
+    def set_nearby(self, server_key: bytes, places: Sequence[NearbyPlace]) -> None:
+        """The places of a host on networks of ours have changed; empty: it is not nearby. Links that are down are
+        dialled there at once; those that are up stay where they are."""
+        if places:
+            self._nearby[server_key] = places
+        else:
+            self._nearby.pop(server_key, None)
+        now = time.monotonic()
+        for connection in self.dialed if places else ():
+            if connection.server_key == server_key and not connection.up:
+                connection.found_nearby(now)
+                self._advance_due(connection.due())
+
+    def _nearby_addresses(self, server_key: bytes, *, queue: bool) -> list[Address]:
+        return [(host, queue_port if queue else pair) for host, pair, queue_port in self._nearby.get(server_key, ())]
 
     def hang_up(self, name: bytes) -> None:
         """Close the link's dialled connections and dial it no longer."""
@@ -167,6 +188,7 @@ class LinkTable:
             self._dialed_changed,
             queues=queues,
             socks=self._socks,
+            nearby=partial(self._nearby_addresses, dial.server_key, queue=bool(queues)),
         )
         link.dialed.insert(index, connection)
         self.dialed[connection] = dial.link
