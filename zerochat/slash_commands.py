@@ -163,6 +163,13 @@ COMMANDS = {
             "show whom you are linked to here, and what each link has carried",
             title="Connections of this group",
         ),
+        CommandInfo(
+            "lan",
+            "[on|off]",
+            "find the members here on networks of this machine, without internet",
+            last=("on", "off"),
+            title="Members nearby",
+        ),
         CommandInfo("info", "", "show the selected message, or the newest, with its recipients"),
         CommandInfo("send", "PATH", "send a file", title="Send a file"),
         CommandInfo("files", "", "list the files of this group", title="Files"),

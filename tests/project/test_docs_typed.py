@@ -46,6 +46,7 @@ RUN_BY = {
     ("invitations", "zerochat invite"): "project/test_docs_typed::test_a_council",
     ("history", "zerochat history"): PARSED,
     ("history", "zerochat backup"): "project/test_docs_typed::test_a_backup_and_its_return",
+    ("nearby", "zerochat lan on"): "project/test_docs_typed::test_members_nearby",
     ("mediators", "# On a machine"): "project/test_docs_typed::test_behind_a_mediator",
     ("interop", "zerochat connect"): "project/test_docs_typed::test_a_connection",
     ("settings", "[chat]"): "agent/test_settings::test_the_settings_in_the_manual_are_right",
@@ -417,6 +418,23 @@ def test_a_large_group(home, people):
     until(lambda: bob.client.list_groups()[0].state == "left", "the removal")
     type_("zerochat leave club --yes", as_(carol))
     until(lambda: type_(overlay, as_(alice)).startswith("No other members."), "that she is alone")
+
+
+@pytest.mark.slow
+def test_members_nearby(home, people):
+    """The agents of tests listen on 127.0.0.1, so that only the loopback network has something to announce."""
+    alice, bob = people("Alice", "Bob")
+    meet(alice, bob, group="hikers")
+    everywhere, named, status, off = typed(block("zerochat lan on "))
+    assert "Nothing is announced: this agent listens on 127.0.0.1 only" in type_(everywhere, as_(alice))
+    type_(off, as_(alice))
+    for person in (alice, bob):
+        type_(named.replace("wlan0", "lo"), as_(person))
+    until(lambda: "Members of 1 group are looked for; 1 was found." in type_(status, as_(alice)), "the other")
+    assert any(
+        line.split()[0] == "Bob" and "127.0.0.1" in line for line in type_(status, as_(alice)).splitlines()[1:] if line
+    )
+    assert type_(off, as_(alice)).startswith("Members are not looked for")
 
 
 @pytest.mark.slow

@@ -177,6 +177,9 @@ class Options(argparse.Namespace):
     trace: bool
     kind: Literal["episodes", "histories", "byzantine", "accountable", "retention"]
     overlay: bool
+    groups: list[str]
+    networks: list[str]
+    every_network: bool
     large: bool
     nodes: int | None
     members: int | None

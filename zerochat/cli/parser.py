@@ -26,6 +26,7 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "join": ("join",),
     "members": ("members", "remove", "role", "transfer", "rename", "ignore"),
     "overlay": ("overlay",),
+    "lan": ("lan",),
     "requests": ("requests", "admit", "refuse"),
     "verify": ("verify",),
     "send": ("send",),

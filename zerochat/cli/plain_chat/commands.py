@@ -442,6 +442,14 @@ def _overlay(chat: Session, rest: str) -> None:
     members.show_overlay(chat.out, chat.client.get_overlay(_here(chat)))
 
 
+def _lan(chat: Session, rest: str) -> None:
+    if rest not in ("", "on", "off"):
+        raise BadUsage(usage="Usage: /lan [on|off]")
+    if rest:
+        chat.client.call("set_nearby", on=rest == "on", groups=[_here(chat)])
+    members.show_nearby(chat.out, chat.client.call("get_nearby"))
+
+
 def _reply(chat: Session, rest: str) -> None:
     text, about = _needed("reply", rest), _newest(chat)
     chat.send(text, reply_to=about.id)
@@ -479,5 +487,6 @@ _HANDLERS: dict[str, Callable[[Session, str], None]] = {
     "msg": _msg,
     "delivery": _delivery,
     "overlay": _overlay,
+    "lan": _lan,
     "draft": _draft,
 }

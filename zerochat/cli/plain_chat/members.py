@@ -4,9 +4,9 @@ from zerochat.cli.formatting import find_member, name_of, near_time, removal_vot
 from zerochat.cli.output import Output, narrate
 from zerochat.errors import LocalError
 from zerochat.limits import MEMBER_PAGE_MAX
-from zerochat.presentation import delivery, group_rules, mediation, overlay
+from zerochat.presentation import delivery, group_rules, mediation, nearby, overlay
 from zerochat.presentation.delivery import not_listed
-from zerochat.rpc import DeliveryReport, GroupInfo, MemberDelivery, MemberInfo, OverlayInfo
+from zerochat.rpc import DeliveryReport, GroupInfo, MemberDelivery, MemberInfo, NearbyStatus, OverlayInfo
 
 
 class NoMemberFound(LocalError):
@@ -38,6 +38,7 @@ def _member(one: MemberInfo) -> str:
     """A member in one sentence, suitable for a screen reader."""
     parts = ["you" if one.connection == "self" else one.connection if one.arrived else "never connected", one.role]
     parts[0] += f" ({mediation.NO_MEDIATOR})" * one.no_mediator
+    parts += ["nearby"] * one.nearby
     parts += ["a bot"] * one.bot + ["history keeper"] * one.keeps_history
     parts += ["verified"] * (one.trust == "verified") + ["CHANGED identity"] * (one.trust == "changed")
     parts += [group_rules.conviction(one)] * bool(one.verdicts)
@@ -54,6 +55,14 @@ def show_overlay(out: Output, info: OverlayInfo) -> None:
         place = f"{one.place}, " if info.forwards else ""
         lines.append(f"{name_of(one.nick)}: {place}{overlay.traffic(one, near_time, forwards=info.forwards)}.")
     out.data(info, lines)
+
+
+def show_nearby(out: Output, status: NearbyStatus) -> None:
+    """Whether members are looked for on the networks of this machine, and which were found."""
+    lines = [nearby.sentence(status)]
+    lines += [f"{one.name}: {nearby.network_state(one)}." for one in status.networks]
+    lines += [f"{name_of(one.nick)}: {nearby.member_state(one)}, {', '.join(one.addresses)}." for one in status.members]
+    out.data(status, lines)
 
 
 def show_delivery(out: Output, report: DeliveryReport) -> None:

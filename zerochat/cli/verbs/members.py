@@ -234,6 +234,7 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
         connection: str = member.connection
         if member.via == "mediator":  # which accepts messages also while the member is offline
             connection = "via mediator" if connection == "connected" else f"{connection} (mediator)"
+        connection += ", nearby" * member.nearby
         bot = " [bot]" * member.bot + " [ignored]" * member.ignored
         rows.append(
             (

@@ -32,6 +32,7 @@ from zerochat.rpc import (
 from zerochat.slash_commands import invite_arguments
 from zerochat.terminal_text import Printable, printable, printable_line
 from zerochat.tui.actions import connections, delivery, files, jumps, members, messages, peers, pins, private, settings
+from zerochat.tui.actions.nearby import show_nearby
 from zerochat.tui.actions.overlay import show_overlay
 from zerochat.tui.actions.short_links import long_link
 from zerochat.tui.actions.targets import open_conversation, report_usage
@@ -467,6 +468,7 @@ _HANDLERS: dict[str, Callable[[ChatView, str], None]] = {
     "rename": members.rename,
     "delivery": delivery.delivery,
     "overlay": show_overlay,
+    "lan": show_nearby,
     "why": delivery.why,
     "evidence": _evidence,
     "proof": _proof,

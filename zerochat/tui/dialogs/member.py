@@ -166,6 +166,8 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     connection: str = member.connection
     if member.via == "mediator":  # the mediator stores messages whether the member is online or not
         connection = "via a mediator" if member.connection == "connected" else f"{member.connection}, via a mediator"
+    if member.nearby:
+        connection += ", nearby: on a network of this machine"
     if member.connection == "indirect":
         connection = "none; its messages come over other members"
     if member.no_mediator:

@@ -320,6 +320,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield member.connection
     elif member.via == "mediator":
         yield f"mail {clock_of(member.last_seen)}" if member.last_seen else "mail, never seen"
+    if member.nearby:
+        yield "nearby"
     if member.view_matches is False:
         yield "≠ view"
     if member.keeps_history:

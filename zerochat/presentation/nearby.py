@@ -1,0 +1,34 @@
+"""Nearby in words: whether members are looked for on this machine's networks, and what was found."""
+
+from zerochat.rpc.nearby import NearbyMember, NearbyNetwork, NearbyStatus
+
+
+def sentence(status: NearbyStatus) -> str:
+    """The state as sentences."""
+    if not status.on:
+        return "Members are not looked for on networks of this machine. `zerochat lan on` looks for them."
+    if status.why:
+        return f"It is on. {status.why}"
+    groups = "all groups" if status.groups is None else "1 group" if len(status.groups) == 1 else _groups(status.groups)
+    count = len({one.did for one in status.members})
+    found = "none was found yet" if not count else "1 was found" if count == 1 else f"{count} were found"
+    others = "" if not status.heard else f" {_agents(status.heard)} here, known or not."
+    return f"Members of {groups} are looked for; {found}.{others}"
+
+
+def _groups(groups: list[str]) -> str:
+    return f"{len(groups)} groups"
+
+
+def _agents(count: int) -> str:
+    return "1 agent announces itself" if count == 1 else f"{count} agents announce themselves"
+
+
+def network_state(one: NearbyNetwork) -> str:
+    if not one.present:
+        return "on, not connected"
+    return "on" if one.on else "off"
+
+
+def member_state(one: NearbyMember) -> str:
+    return "connected" if one.linked else "connecting"
