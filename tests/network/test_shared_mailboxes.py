@@ -193,6 +193,20 @@ def test_the_copies_of_one_shared_mailbox_are_limited(path):
     site.store.close()
 
 
+def test_the_copies_of_all_shared_mailboxes_are_limited(path):
+    site = Site(path, Limits(copies_burst=6, copies_per_s=3, total_copies_burst=9, total_copies_per_s=3))
+    members(site, 3)
+    other = seed_at(site, bytes(32))
+    for _ in range(3):
+        keep(Client(site).connect(), bytes(32))
+    assert [post(site, f"{number}")[0].what for number in range(2)] == ["shared"] * 2
+    assert [post(site, f"{number}", other)[0].what for number in range(2)] == ["shared", "dropped.rate"]
+    site.now += 1_000
+    assert post(site, "2", other)[0].what == "shared"
+    assert post(site, "3")[0].what == "dropped.rate"
+    site.store.close()
+
+
 def test_a_clock_that_is_set_back_stops_no_copies(path):
     site = Site(path, Limits(copies_burst=3, copies_per_s=1))
     members(site, 3)

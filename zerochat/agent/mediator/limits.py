@@ -57,6 +57,9 @@ class Limits(Struct, frozen=True):
     """Copies of envelopes to one shared mailbox at once, each counted again for every 16 KiB; then `copies_per_s`. Its
     members have all of that together: one of them can use it up, and then the others' envelopes go to each mailbox."""
     copies_per_s: int = 1_000
+    total_copies_burst: int = 60_000
+    """The same of all shared mailboxes together; then `total_copies_per_s`."""
+    total_copies_per_s: int = 3_000
     live: int = 4
     """Connections in live mode of one recipient: its devices, and stale ones."""
     window: int = 64

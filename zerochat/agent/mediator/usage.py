@@ -89,37 +89,56 @@ class Usage:
 
 
 class CopyRates:
-    """Token buckets of the copies that posts to shared mailboxes cause, by shared key; those that are full are left
-    out."""
+    """Token buckets of the copies that posts to shared mailboxes cause: one for each shared key, and one for all. Those
+    that are full are left out."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._left: dict[str, tuple[float, int]] = {}
-        """The copies that are left, and since when (UTC seconds)."""
+        self._keys = Buckets(limits.copies_burst, limits.copies_per_s)
+        self._total = Buckets(limits.total_copies_burst, limits.total_copies_per_s)
 
     def spend(self, key: str, copies: int, now_s: int) -> bool:
-        """Count so many copies; False: they exceed the rate."""
-        left = self._now(key, now_s)
-        if left < copies:
+        """Count so many copies; False: they exceed a rate, and none is counted."""
+        if min(self._keys.left(key, now_s), self._total.left("", now_s)) < copies:
             return False
-        self._left[key] = left - copies, now_s
+        self._keys.take(key, copies, now_s)
+        self._total.take("", copies, now_s)
         return True
 
     def sweep(self, now_s: int) -> None:
         """Forget the buckets that are full again."""
-        full = [key for key in self._left if self._now(key, now_s) >= self._limits.copies_burst]
-        for key in full:
+        self._keys.sweep(now_s)
+        self._total.sweep(now_s)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Buckets:
+    """Token buckets of one size and rate, by key."""
+
+    def __init__(self, burst: int, per_s: int) -> None:
+        self._burst, self._per_s = float(burst), per_s
+        self._left: dict[str, tuple[float, int]] = {}
+        """The tokens that are left, and since when (UTC seconds)."""
+
+    def left(self, key: str, now_s: int) -> float:
+        """The tokens of a bucket now."""
+        left, at = self._left.get(key, (self._burst, now_s))
+        if now_s < at:  # the clock was set back
+            return self._burst
+        return min(left + (now_s - at) * self._per_s, self._burst)
+
+    def take(self, key: str, tokens: int, now_s: int) -> None:
+        """Take tokens that are left out of a bucket."""
+        self._left[key] = self.left(key, now_s) - tokens, now_s
+
+    def sweep(self, now_s: int) -> None:
+        """Forget the buckets that are full."""
+        for key in [key for key in self._left if self.left(key, now_s) >= self._burst]:
             del self._left[key]
 
     def __len__(self) -> int:
         return len(self._left)
-
-    def _now(self, key: str, now_s: int) -> float:
-        burst = float(self._limits.copies_burst)
-        left, at = self._left.get(key, (burst, now_s))
-        if now_s < at:  # the clock was set back
-            return burst
-        return min(left + (now_s - at) * self._limits.copies_per_s, burst)
 
 
 def _add(usage: dict[int, QueueUsage], did: int, messages: int, size: int) -> None:
