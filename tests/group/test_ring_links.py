@@ -8,6 +8,7 @@ from tests.support.ring_world import RingWorld
 from zerochat.group.effects import Notify
 from zerochat.group.inputs import LeaveGroup, StepContext
 from zerochat.group.links.neighbours import AWAIT_MS, LINKS_ACCEPTED_MAX
+from zerochat.group.links.ring_links import SURPLUS_MS
 from zerochat.group.notifications import ViewChanged
 from zerochat.group.state import MissingRange
 from zerochat.group.sync import history_requests, pull_requests
@@ -48,6 +49,22 @@ def test_members_are_linked_to_their_neighbours_alone(settled):
         assert settled.neighbours(name) <= settled.peers(name)
         assert len(settled.neighbours(name)) <= LINKS_MAX
         assert len(settled.peers(name)) <= LINKS_ACCEPTED_MAX
+
+
+def test_no_link_is_kept_by_each_end_for_the_other(world):
+    """While the group grew past a mesh, both ends of many links closed them at once, and each then met the other's last
+    messages."""
+    world.run(for_ms=2 * SURPLUS_MS)
+    assert all(world.peers(name) == world.neighbours(name) for name in world.nodes)
+
+
+def test_a_link_that_the_other_end_needs_is_kept(world):
+    name = "n5"
+    down = [node for node in world.nodes if world.group(node).me in world.neighbours(name)]
+    for node in down:
+        world.switch_off(node)
+    world.run(for_ms=2 * AWAIT_MS + 3 * SURPLUS_MS)
+    assert len(world.connected(name) - world.neighbours(name)) >= 4
 
 
 def test_a_small_group_is_a_mesh():

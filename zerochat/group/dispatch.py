@@ -310,6 +310,8 @@ def _handle_sync(tx: Transaction, name: str, member: str, message: Message) -> N
     body = read_body(message, SyncBody)
     member_connections.receive_attestation(tx, name, member, body)
     receiving.receive_sync(tx, name, member, body)
+    if body.guest:
+        ring_links.settle_glare(tx, name, member)
     if tx.group(name).mode.heals:
         sealed_messages.receive_sync(tx, name, member, body)
     if body.tlog_size:

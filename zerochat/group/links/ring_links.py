@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zerochat.group.effects import Notify
-from zerochat.group.links import mediator_mail, peers
+from zerochat.group.links import mediator_mail, pairing, peers
 from zerochat.group.links.neighbours import (
     AWAIT_MS,
     LINKS_ACCEPTED_MAX,
@@ -60,6 +60,15 @@ def accept(tx: Transaction, name: str, member: str) -> bool:
     return member in tx.group(name).links.peers
 
 
+def settle_glare(tx: Transaction, name: str, member: str) -> None:
+    """A member keeps its link to us only because we seem to have chosen it. Where we keep it for the same reason, as
+    after both have closed it at once, neither needs it: the later joiner gives it up."""
+    group = tx.group(name)
+    if is_ring(group) and group.links.peers[member].is_guest and pairing.is_requester(group, member):
+        tx.update_peer(name, member, is_guest=False)
+        tx.set_timer(TimerKind.NEIGHBOURS, name, AWAIT_MS, if_unset=True)
+
+
 def choose(tx: Transaction, name: str, member: str) -> None:
     """Something is to be sent to this member itself: link to it for a while, where we are not."""
     group = tx.group(name)
@@ -87,6 +96,8 @@ def adjust(tx: Transaction, name: str) -> None:
             peers.close_peer(tx, name, member)
         if member not in tx.group(name).links.peers:
             peers.add_peer(tx, name, member, chosen=True)
+        elif group.links.peers[member].is_guest:
+            tx.update_peer(name, member, is_guest=False)
     group = tx.group(name)
     surplus = [did for did in group.links.peers if did in group.view.members and did not in wanted]
     surplus.sort(key=lambda did: group.links.peers[did].linked_at)

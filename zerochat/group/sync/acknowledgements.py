@@ -236,6 +236,8 @@ def sync_message(
     if size := adoption.current_size(group):
         body["tlog_size"] = size
     body |= aggregation.sync_fields(tx, name, member, whole=whole)
+    if peer.is_guest:
+        body["guest"] = True
     if unreachable:
         body["unreachable"] = [group.view.places[did] for did in unreachable]
     body |= content_keys.announced(tx, name, member)

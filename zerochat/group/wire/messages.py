@@ -286,6 +286,8 @@ class SyncBody(PositionsBody, frozen=True, kw_only=True):
     sent: Sent = None
     ack_sets: Annotated[list[AckSetFields], msgspec.Meta(max_length=ACK_SETS_MAX)] = []
     """On the ring: which members the sender knows to have which chains."""
+    guest: bool = False
+    """On the ring: the sender keeps the link only for the recipient, by which it was chosen (`links/ring_links.py`)."""
 
 
 class EmbeddedMessage(msgspec.Struct, frozen=True):
