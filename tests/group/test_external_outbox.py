@@ -173,6 +173,29 @@ def test_the_next_endpoint_is_tried_at_once(envelope):
 
 
 @ENVELOPES
+def test_a_route_that_cannot_be_wrapped_for_is_passed_over(envelope, monkeypatch):
+    two = Two()
+    offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
+
+    def with_an_unknown_hop(tx, envelope, verkey):
+        services, unusable = did_services(tx, envelope, verkey), {"routingKeys": ["did:web:mediator.example#key-1"]}
+        if tx.agent.web_uris != (ALICE,):
+            return services
+        if envelope == "didcomm/v1":
+            other = {**services[0], **unusable, "id": "#didcomm-1", "serviceEndpoint": f"{ALICE}1"}
+            return [other, *services]
+        endpoints = services[0]["serviceEndpoint"]
+        return [{**services[0], "serviceEndpoint": [{**endpoints[0], **unusable, "uri": f"{ALICE}1"}, *endpoints]}]
+
+    monkeypatch.setattr(connections, "did_services", with_an_unknown_hop)
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    assert len(routes(resolve(two.one("bob").relationship.theirs))) == 2
+    two.ask("bob", SendBasicMessage(two.one("bob").id, "x"))
+    assert [each.text for each in two.news("alice", BasicMessageReceived)] == ["x"]
+    assert not two.one("bob").outbox
+
+
+@ENVELOPES
 def test_an_inviter_that_stays_away_is_told(envelope):
     two = Two()
     offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))

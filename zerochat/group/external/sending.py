@@ -4,6 +4,9 @@ A peer may name any host as its own. Such a host gets what our user sends, which
 begun or invited to, and answers of at most twice the bytes that came from the peer.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from zerochat.didcomm.address_kinds import AddressKind, authority, kind_of_uri
@@ -114,10 +117,14 @@ def _spend_credit(tx: Transaction, name: str, size: int) -> bool:
 
 def wrap(tx: Transaction, kind: str, theirs: str, route: Route, envelope: bytes) -> bytes:
     """The envelope wrapped for each hop on the route. Raises Malformed."""
+    return _wrapped(kind, theirs, route, envelope, tx.context.random)
+
+
+def _wrapped(kind: str, theirs: str, route: Route, envelope: bytes, random: Callable[[int], bytes]) -> bytes:
     if not route.routing_keys:
         return envelope
     profile: Profile = "didcomm/v1" if kind == "didcomm/v1" else "didcomm/v2"
-    return routing.wrap(envelope, route, theirs, resolve=resolve, random=tx.context.random, profile=profile)
+    return routing.wrap(envelope, route, theirs, resolve=resolve, random=random, profile=profile)
 
 
 def reachable(tx: Transaction, name: str) -> bool:
@@ -142,9 +149,22 @@ def route_of(tx: Transaction, one: Connection, *, any_state: bool = False) -> Ro
 def _candidates(tx: Transaction, one: Connection) -> list[Route]:
     """The usable routes in the peer's DID document, and those of the invitation."""
     found = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
+    theirs = one.relationship.theirs or one.relationship.invited_by
     usable = [route for route in found if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
+    usable = [route for route in usable if _has_keys(one.envelope, theirs, route)]
     known = {route.uri for route in usable}
-    return usable + [route for route in _accepted(one) if route.uri not in known]
+    accepted = (route for route in _accepted(one) if route.uri not in known)
+    return usable + [route for route in accepted if _has_keys(one.envelope, theirs, route)]
+
+
+@lru_cache(maxsize=256)
+def _has_keys(kind: str, theirs: str, route: Route) -> bool:
+    """Whether an envelope can be wrapped for each hop on the route: one with an unusable key would fail each time."""
+    try:
+        _wrapped(kind, theirs, route, b"{}", bytes)
+    except RemoteError:
+        return False
+    return True
 
 
 def _counts(tx: Transaction, one: Connection, uri: str) -> bool:
