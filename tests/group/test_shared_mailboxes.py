@@ -17,8 +17,8 @@ from zerochat.errors import Refused
 from zerochat.group import dispatch
 from zerochat.group.dcgka import forwarding, receiver
 from zerochat.group.effects import SendEnvelope, WebPost
-from zerochat.group.external import mailbox_shares
-from zerochat.group.inputs import RemoveMember, StepContext
+from zerochat.group.external import mailbox_shares, mediators
+from zerochat.group.inputs import RemoveMember, SendPost, StepContext
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.dcgka import Place, seal
 from zerochat.group.key_modes.forwarded import is_forwarded
@@ -146,6 +146,21 @@ def test_a_mediator_that_knows_no_shared_mailboxes_is_not_asked_again_and_again(
         world.web.cut(name, world.mediator.ws)
     world.run(for_ms=120_000)
     assert len(asked) == BEHIND
+
+
+def test_an_unanswered_list_is_repeated_and_does_not_block_later_ones(world, monkeypatch):
+    with monkeypatch.context() as silent:
+        silent.setattr(world.mediator, "receive", lambda *args: ([], []))
+        for name in world.edges:
+            tx, [one] = tx_of(world, name), world.nodes[name].agent.connections
+            mailbox_shares.reconnected(tx, one)
+            world.apply(name, tx)
+            world.run_command(name, SendPost(world.id, "the list is due"))
+        world.run(for_ms=5_000)
+    assert all(one.shares_asked for name in world.edges for one in world.nodes[name].agent.connections.values())
+    world.mediator.shares.clear()
+    world.run(for_ms=mediators.POLL_MS + 10_000)
+    assert len(sharers_of(world)) == BEHIND
 
 
 def test_a_mediator_that_answers_nothing_makes_our_state_no_larger(world):

@@ -1,8 +1,9 @@
 """Our shared mailboxes: which ones we have at our mediators (`didcomm/protocols/shared_mailbox.py`).
 
 We share a mailbox by the exported secret that the members prefer, and keep the one before until the next change, for
-members that know only that. The list goes to each mediator when it changes, and after each reconnection; what the
-mediator has confirmed is announced to the members. `links/shared_mailboxes.py` says what they are for.
+members that know only that. The list goes to each mediator when it changes, after each reconnection, and again while it
+is unanswered; what the mediator has confirmed is announced to the members. `links/shared_mailboxes.py` says what they
+are for.
 """
 
 from collections.abc import Iterable
@@ -104,6 +105,12 @@ def reconnected(tx: Transaction, name: str) -> None:
     if one.shares or one.shares_asked:
         known = (share for share in one.shares if share != _OUTDATED)
         _put(tx, name, shares=(*known, _OUTDATED), shares_asked="")
+
+
+def polled(tx: Transaction, name: str) -> None:
+    """Our last list is repeated where it is unanswered: it or its answer may be lost, and later lists wait for it."""
+    if tx.agent.connections[name].shares_asked:
+        reconnected(tx, name)
 
 
 def receive(tx: Transaction, name: str, message: Message) -> bool:

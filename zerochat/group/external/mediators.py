@@ -143,6 +143,7 @@ def poll_mediator(tx: Transaction, name: str) -> None:
     one = tx.agent.connections.get(name)
     if one is not None and one.mediation is not None:
         _apply_output(tx, one, mediation_client.poll(one.mediation, tx.context.random))
+        mailbox_shares.polled(tx, name)
         tx.set_timer(TimerKind.MEDIATOR, name, POLL_MS)
 
 
