@@ -20,6 +20,7 @@ from zerochat.group.inputs import (
     CommandInput,
     EndConnection,
     OfferConnection,
+    RotateDid,
     SendBasicMessage,
     Started,
     StepContext,
@@ -106,6 +107,26 @@ def test_what_cannot_be_delivered_is_told():
     two.wait(two.now + outbox.GIVE_UP_MS)
     assert two.statuses() == ["failed"] and not two.one("bob").outbox
     assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, False)]
+
+
+@pytest.mark.parametrize("is_rejected", [True, False])
+def test_a_v1_rotation_that_cannot_be_announced_is_taken_back(is_rejected):
+    two = Outage("didcomm/v1")
+    old = two.one("bob").relationship.mine
+    command = CommandInput(1, RotateDid(two.one("bob").id))
+    two.agents["bob"], effects = step(two.agents["bob"], command, StepContext(two.now, two.rng.randbytes))
+    [post] = [effect for effect in effects if isinstance(effect, WebPost)]
+    assert two.one("bob").relationship.rotation is not None
+    if is_rejected:
+        two.process("bob", WebPostFailed(post.uri, post.reference, rejected=True))
+    else:
+        two.down = {ALICE}
+        two.wait(two.now + outbox.GIVE_UP_MS)
+    assert (two.one("bob").relationship.mine, two.one("bob").relationship.rotation) == (old, None)
+    assert "old one stays" in two.news("bob", ConnectionChanged)[-1].text
+    two.down = set()
+    two.ask("bob", RotateDid(two.one("bob").id))
+    assert two.one("bob").relationship.mine != old and two.one("bob").relationship.rotation is None
 
 
 def test_a_rejected_message_is_told_and_the_next_one_sent():

@@ -166,6 +166,11 @@ def _finish(tx: Transaction, name: str, head: OutgoingMessage, *, delivered: boo
         put(tx, clear(tx, one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))
         return
+    rotation = one.relationship.rotation
+    if not delivered and one.envelope == "didcomm/v1" and rotation is not None and rotation.thread == head.id:
+        # The peer never learns of our new DID (RFC 0794), and no other rotation could begin.
+        one = replace(one, relationship=replace(one.relationship, mine=rotation.old, rotation=None))
+        tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be told of the new DID; the old one stays.")))
     put(tx, one)
     if any(each.mine and each.id == head.id for each in kept):
         tx.emit(Notify(MessageSettled(name, head.id, delivered)))
