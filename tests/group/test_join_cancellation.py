@@ -168,7 +168,7 @@ def test_admitted_joiner_leaves_when_cancelling(how, monkeypatch):
     me = one_join(world).me
     if how == "gives up":
         world.run_command("n1", CancelJoin(""))
-    world.run(for_ms=joiner.JOIN_MS_MAX + 20_000)
+    world.run(for_ms=2 * joiner.JOIN_MS_MAX + 20_000)
     for name in ("n0", "n2"):
         view = world.group(name).view
         assert me in view.former and me not in view.members and not view.forked
@@ -177,6 +177,22 @@ def test_admitted_joiner_leaves_when_cancelling(how, monkeypatch):
     monkeypatch.undo()
     assert "used already" in world.join("n1", invitation).text, "with another key: this one has left"
     assert world.join("n1", world.invite(world.group("n0").id)).phase == "joined"
+
+
+def test_an_inviter_that_answers_late_has_time_for_the_welcome(monkeypatch):
+    """A busy inviter has many joiners. Who gives up after it was admitted leaves, and has used the invitation up."""
+    world = Small(2)
+    invitation, calm = world.invite(world.found()), world.faults
+    cut(world)
+    world.run_command("n1", AcceptInvitation(invitation, "n1"))
+    world.run(for_ms=joiner.JOIN_MS_MAX - 10_000)
+    assert one_join(world).state == "exchanging"
+    world.faults = calm
+    with monkeypatch.context() as busy:
+        busy.setattr(evidence, "receive_welcome", lambda tx, link, body: None)
+        world.run(for_ms=30_000)
+    assert one_join(world).state == "requesting"
+    until(world, "joined")
 
 
 def test_unusable_welcome_leads_to_leave(monkeypatch):

@@ -60,7 +60,8 @@ from zerochat.group.wire.messages import (
 from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
-"""After this long without a connected member the join has failed: a user is waiting."""
+"""After this long without an answer, and as long again without a connected member, the join has failed: a user is
+waiting."""
 RETRY, MAIL_RETRY = Backoff(1_500, 6_000), Backoff(5_000, 5_000)
 """Exponential backoff: an inviter of many is busiest when all of them wait."""
 PENDING_MS_MAX = 24 * 3_600_000
@@ -349,7 +350,8 @@ def _receive_response(tx: Transaction, link: bytes, opened: OpenedMessage) -> No
     relationship = replace(join.relationship, member=body.member, theirs=opened.sender, acknowledged=True)
     contact = new_identity(tx.context.random, mediator_mail.own_reach_as(tx, join.seed), join.invitation.envelope)
     state = JoinState.PENDING if join.state is JoinState.PENDING else JoinState.REQUESTING
-    found = {"group": body.group, "name": name, "contact": contact}
+    deadline = max(join.deadline, tx.now + JOIN_MS_MAX)  # a busy inviter has answered late, and will again
+    found = {"group": body.group, "name": name, "contact": contact, "deadline": deadline}
     join = member_connections.update_join(tx, link, state, relationship=relationship, unanswered=0, **found)
     member_connections.notify_progress(tx, join, "asking", f"Asking to join {name}…")
     _send_requests(tx, link, join)
