@@ -6,6 +6,7 @@ scripts/manual.py --check    exit with 1 if one of them differs from its table
 """
 
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -81,6 +82,14 @@ five pasted lines the chat asks: send as one message, as a file, or edit. Copyin
 zerochat chat --plain hikers
 printf 'At eight, by the bridge.\\n' | zerochat chat --plain work
 ```
+"""
+
+
+CONFORMANCE = """\
+# Conformance to DIDComm v2.1
+
+What DIDComm Messaging v2.1 requires, section by section in its order, with the tests that hold it. The last column says
+what differs, or why a row is not held. Version 1 (Aries RFC 0019 and its protocols) is in [interop](interop.md).
 """
 
 
@@ -165,6 +174,18 @@ def rpc_page() -> str:
     return document()
 
 
+def conformance_page() -> str:
+    page = CONFORMANCE
+    sections = tomllib.loads((ROOT / "tests" / "didcomm" / "requirements.toml").read_text(encoding="utf-8"))["section"]
+    for section in sections:
+        rows = (
+            (" ".join(dict.fromkeys(keywords.split())), text, " ".join(f"`{test}`" for test in tests.split()), remark)
+            for keywords, text, tests, remark in section["rows"]
+        )
+        page += f"\n## {section['title']}\n\n" + table(("level", "requirement", "tests", "remark"), rows)
+    return page
+
+
 def groups_page(page: Path) -> str:
     """The page with the table of kinds, the first of its section."""
     from zerochat.presentation.group_kinds import KINDS
@@ -204,6 +225,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield MANUAL / "keys.md", keys_page()
     yield MANUAL / "json-rpc.md", rpc_page()
     yield MANUAL / "bot-api.md", bot_api_page()
+    yield MANUAL / "conformance.md", conformance_page()
     groups = MANUAL / "groups.md"
     yield groups, groups_page(groups)
     telemetry = ROOT / "zerochat" / "agent" / "telemetry" / "README.md"

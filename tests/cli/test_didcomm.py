@@ -76,6 +76,15 @@ def test_a_file_without_a_message_is_refused_in_one_sentence(box: Any, text: str
     assert box("inspect", "x") == (ExitCode.INTEGRITY, "", f"zerochat: x is not a DIDComm message: {why}.\n")
 
 
+def test_a_message_to_others_is_shown_with_a_warning(box):
+    recipient = PACKERS["didcomm/v2"].their_key(resolve(BOB.did), BOB.did)
+    plain = json.dumps({**NOTE, "to": ["did:example:carol"]}).encode()
+    packed = PACKERS["didcomm/v2"].anoncrypt(plain, recipient=recipient, random=os.urandom)
+    code, out, err = box("unpack", "-", "--secrets", "bob.jwks", stdin=packed)
+    assert (code, err) == (ExitCode.OK, "Warning: the message's `to` names another recipient.\n")
+    assert "héllo" in out
+
+
 WAYS = {
     "auth": (["--from", ALICE.did], ["authcrypt"]),
     "anon(auth)": (["--from", ALICE.did, "--anon", "--enc", "XC20P"], ["anoncrypt", "authcrypt"]),

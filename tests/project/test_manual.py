@@ -16,7 +16,7 @@ PAGES = sorted((ROOT / "zerochat" / "manual").glob("*.md"))
 TOPICS = {
     *("getting-started", "groups", "invitations", "keys", "commands", "settings", "delivery", "history", "files"),
     *("mediators", "network", "services", "bots", "bot-api", "json-rpc", "interop", "accountability", "telemetry"),
-    *("security", "guarantees", "limits", "contributing", "nearby"),
+    *("security", "guarantees", "limits", "contributing", "nearby", "conformance"),
 }
 CALLS = {
     f"{page.stem}: {' '.join(call)}"[:80]: call

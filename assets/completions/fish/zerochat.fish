@@ -671,7 +671,7 @@ complete -c zerochat -n '__zerochat_at \' completion\' 0' -a 'bash zsh fish' -d 
 complete -c zerochat -n '__zerochat_at \' help\'' -s h -l help -d 'show this help message and exit'
 complete -c zerochat -n '__zerochat_at \' help\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'default\')'
 complete -c zerochat -n '__zerochat_at \' help\'' -l format -x -a 'text jsonl json' -d 'output format (default: text); json and jsonl print one JSON object per line, in ASCII'
-complete -c zerochat -n '__zerochat_at \' help\' 0' -a 'getting-started accountability bot-api bots commands contributing delivery files groups guarantees history interop invitations json-rpc keys limits mediators nearby network security services settings telemetry' -d 'TOPIC'
+complete -c zerochat -n '__zerochat_at \' help\' 0' -a 'getting-started accountability bot-api bots commands conformance contributing delivery files groups guarantees history interop invitations json-rpc keys limits mediators nearby network security services settings telemetry' -d 'TOPIC'
 complete -c zerochat -n '__zerochat_at \' man\'' -s h -l help -d 'show this help message and exit'
 complete -c zerochat -n '__zerochat_at \' man\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'default\')'
 complete -c zerochat -n '__zerochat_at \' man\'' -l format -x -a 'text jsonl json' -d 'output format (default: text); json and jsonl print one JSON object per line, in ASCII'
