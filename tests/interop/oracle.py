@@ -17,6 +17,7 @@ from typing import Any
 MODULES = {
     "didcomm": "sicpa",
     "aries-askar": "askar",
+    "Authlib": "authlib_",
     "joserfc": "joserfc_",
     "jwcrypto": "jwcrypto_",
     "didcomm-messaging": "messaging",

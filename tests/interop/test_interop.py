@@ -1,8 +1,8 @@
 """Envelopes and signatures in both directions with other implementations.
 
 They run in an environment of their own behind tests/interop/oracle.py; ZEROCHAT_INTEROP_PYTHON names its Python, else
-scripts/interop makes it. One test per cell of the matrix; unsupported features are skipped with a reason. Whole
-messages, DIDs and routes are in test_interop_messages.py.
+scripts/interop makes it. One test per cell of the matrix; unsupported features are skipped with a reason. Nested
+layers are in test_interop_layers.py; rotations, DIDs and routes in test_interop_messages.py.
 """
 
 import os
@@ -16,9 +16,12 @@ from tests.support.other_implementations import (
     ALICE,
     BOB,
     CAROL,
+    JWE_PEERS,
+    SIGNING_PEERS,
     TEXT,
     Peers,
     bytes_of,
+    lacks_jwe,
     oracle,
     plaintext,
     public,
@@ -28,7 +31,7 @@ from tests.support.other_implementations import (
     secret_with_id,
 )
 from zerochat.crypto.encoding import b64url, base58
-from zerochat.crypto.keys import ALGORITHM_OF, KeyKind, public_of
+from zerochat.crypto.keys import AGREEMENT_KINDS, ALGORITHM_OF, public_of
 from zerochat.didcomm import PACKERS, jws
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.packer import OwnKey, TheirKey
@@ -50,29 +53,12 @@ ENCRYPTIONS = (
     ("ECDH-ES", "A256GCM"),
     ("ECDH-ES", "XC20P"),
 )
-CURVES: tuple[KeyKind, ...] = ("X25519", "P-256", "P-384", "P-521")
-JWE_PEERS = ("didcomm", "aries-askar", "joserfc", "jwcrypto", "didcomm-messaging")
-
-
-def lacks_jwe(peer: str, agreement: str, enc: str, curve: str, writing: bool) -> str | None:
-    """Why this cell of the matrix is empty, if it is."""
-    if peer == "aries-askar" and curve == "P-521":
-        return "aries-askar has no P-521"
-    if peer == "jwcrypto" and agreement == "ECDH-1PU":
-        return "jwcrypto has no ECDH-1PU"
-    if peer == "jwcrypto" and enc == "XC20P":
-        return "jwcrypto has no XC20P"
-    if peer == "didcomm-messaging" and curve != "X25519":
-        return "didcomm-messaging names keys by multikeys, and knows X25519 alone"
-    if peer == "didcomm-messaging" and writing and agreement == "ECDH-ES" and enc != "XC20P":
-        return "didcomm-messaging writes XC20P alone"
-    return None
 
 
 def jwe_cells(writing: bool) -> list[Any]:
     return [
         pytest.param(peer, agreement, enc, curve, marks=[pytest.mark.skip(reason=reason)] if reason else [])
-        for peer, (agreement, enc), curve in product(JWE_PEERS, ENCRYPTIONS, CURVES)
+        for peer, (agreement, enc), curve in product(JWE_PEERS, ENCRYPTIONS, AGREEMENT_KINDS)
         for reason in [lacks_jwe(peer, agreement, enc, curve, writing)]
     ]
 
@@ -127,7 +113,7 @@ def test_we_open_their_envelopes(peers, peer, agreement, enc, curve):
 
 # --- JWS ------------------------------------------------------------------------------------------------------------
 
-SIGNING_CELLS = list(product(("didcomm", "joserfc", "jwcrypto"), ALGORITHM_OF.items()))
+SIGNING_CELLS = list(product(SIGNING_PEERS, ALGORITHM_OF.items()))
 
 
 @pytest.mark.parametrize(("peer", "algorithm"), SIGNING_CELLS)

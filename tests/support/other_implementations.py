@@ -25,6 +25,26 @@ ALICE, BOB, CAROL = "did:example:alice", "did:example:bob", "did:example:carol"
 TEXT = "naïve – 日本語 ✓ 🐘"
 
 
+JWE_PEERS = ("didcomm", "aries-askar", "Authlib", "joserfc", "jwcrypto", "didcomm-messaging")
+"""The libraries with envelopes of DIDComm v2, by their names on PyPI."""
+SIGNING_PEERS = tuple(peer for peer in JWE_PEERS if peer != "didcomm-messaging")
+
+
+def lacks_jwe(peer: str, agreement: str, enc: str, curve: str, writing: bool) -> str | None:
+    """Why a library has no envelope of this kind, if so."""
+    if peer == "aries-askar" and curve == "P-521":
+        return "aries-askar has no P-521"
+    if peer == "jwcrypto" and agreement == "ECDH-1PU":
+        return "jwcrypto has no ECDH-1PU"
+    if peer == "jwcrypto" and enc == "XC20P":
+        return "jwcrypto has no XC20P"
+    if peer == "didcomm-messaging" and curve != "X25519":
+        return "didcomm-messaging names keys by multikeys, and knows X25519 alone"
+    if peer == "didcomm-messaging" and writing and agreement == "ECDH-ES" and enc != "XC20P":
+        return "didcomm-messaging writes XC20P alone"
+    return None
+
+
 class Peers:
     """The oracle's process, and the versions of those who answer in it."""
 

@@ -65,6 +65,22 @@ def open(envelope: str, secret: dict[str, str], sender: dict[str, str] | None) -
     return b64(key.aead_decrypt(unb64(tree["ciphertext"]), nonce=unb64(tree["iv"]), tag=tag, aad=aad))
 
 
+def sign(plain: str, signer: dict[str, str], alg: str) -> str:
+    protected, payload = b64(json.dumps({"typ": "application/didcomm-signed+json", "alg": alg}).encode()), plain
+    signature = Key.from_jwk(signer).sign_message(f"{protected}.{payload}".encode())
+    entry = {"protected": protected, "signature": b64(signature), "header": {"kid": signer["kid"]}}
+    return json.dumps({"payload": payload, "signatures": [entry]})
+
+
+def verify(envelope: str, signer: dict[str, str], alg: str) -> str:
+    tree = json.loads(envelope)
+    (entry,) = tree["signatures"]
+    assert json.loads(unb64(entry["protected"]))["alg"] == alg and entry["header"]["kid"] == signer["kid"]
+    signed = f"{entry['protected']}.{tree['payload']}".encode()
+    assert Key.from_jwk(signer).verify_signature(signed, unb64(entry["signature"])), "the signature is false"
+    return str(tree["payload"])
+
+
 # --- RFC 0019, the recipe of ACA-Py ----------------------------------------------------------------------------------
 
 
