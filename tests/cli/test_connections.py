@@ -31,6 +31,7 @@ from zerochat.rpc import (
     PongNotification,
     ProblemNotification,
     QueryFeaturesParams,
+    RotateParams,
     SendConnectionMessageParams,
     SentConnectionMessage,
 )
@@ -135,7 +136,12 @@ def test_rotate_explains_its_effect(run, curious) -> None:
     assert (code, out) == (0, "")
     assert "new DID" in err and "The old one is dropped" in err
     assert json.loads(run("rotate bob --format jsonl")[1]) == {"peer": "bob"}
-    assert of(curious, "rotate_did") == [PeerParams("bob"), PeerParams("bob")]
+    assert of(curious, "rotate_did") == [RotateParams("bob"), RotateParams("bob")]
+    assert "again at that interval" in run("rotate bob --every 7d")[2]
+    assert "on request only" in run("rotate bob --every never")[2]
+    assert of(curious, "rotate_did")[2:] == [RotateParams("bob", 604_800), RotateParams("bob", 0)]
+    for wrong in ("59m", "367d", "7", "x"):
+        assert run(f"rotate bob --every {wrong}")[0] == 2
     assert "towards archive⏎2." in run("rotate CONN")[2]
 
 

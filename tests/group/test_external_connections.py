@@ -14,7 +14,7 @@ from zerochat.didcomm.packer import OwnKey
 from zerochat.didcomm.protocols import oob_write, ping
 from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.service import Route
-from zerochat.group.commands import NotReady, RotationUnderWay
+from zerochat.group.did_rotation import NotReady, RotationUnderWay
 from zerochat.group.effects import WebPost
 from zerochat.group.external import sending
 from zerochat.group.external.connections import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation

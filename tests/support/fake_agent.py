@@ -789,7 +789,7 @@ class FakeAgent:
     def _query_features(self, params: rpc.QueryFeaturesParams) -> PendingReply:
         return self._ping_peer(rpc.PeerParams(params.peer))
 
-    def _rotate_did(self, params: rpc.PeerParams) -> NoParams:
+    def _rotate_did(self, params: rpc.RotateParams) -> NoParams:
         return NoParams()
 
     def _open_connection(self, params: rpc.OpenConnectionParams) -> ConnectionInfo:

@@ -124,7 +124,7 @@ def test_rotation_is_reported_when_confirmed(tmp_path):
             )  # At a first contact: nobody has asked.
             await it.say("/rotate bob")
             await it.until(lambda: "You now use a new DID with bob" in it.told())
-            assert ("rotate_did", {"peer": f"g1/{bob}"}) in it.agent.asked
+            assert ("rotate_did", {"peer": f"g1/{bob}", "every_s": None}) in it.agent.asked
             it.agent.tell("did_rotated", RotatedNotification("g1", bob, "bob", False))
             assert "knows" not in it.told()
             it.agent.tell("did_rotated", RotatedNotification("g1", bob, "bob", True))

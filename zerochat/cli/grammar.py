@@ -59,6 +59,7 @@ class Options(argparse.Namespace):
     advertise: str | None = None
     group: str = ""
     plain: bool = False
+    every_s: int | None
     expires_s: int | None
     uses: int
     invitation: str | None

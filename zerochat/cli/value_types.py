@@ -72,6 +72,17 @@ def lifetime(text: str) -> int:
     return int(number) * unit
 
 
+def interval(text: str) -> int:
+    """A duration of an hour to 366 days, in seconds; `never`: 0."""
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if text == "never":
+        return 0
+    seconds = int(number) * unit if unit is not None and number.isdecimal() and len(number) <= 12 else 0
+    if not 3_600 <= seconds <= 366 * 86_400:
+        raise ArgumentTypeError(f"{text!r} is neither `never` nor a duration such as 12h or 7d (1h to 366d)")
+    return seconds
+
+
 def listen_address(text: str) -> str:
     from zerochat.agent.network.addresses import BadAddress, parse_listen
 

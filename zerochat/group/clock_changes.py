@@ -82,6 +82,7 @@ def clamp_deadlines(tx: Transaction) -> None:
         invitations={link: _invitation(tx, record) for link, record in tx.agent.invitations.items()},
         joins={link: _join(tx, record) for link, record in tx.agent.joins.items()},
         connections={name: _connection(tx, one) for name, one in tx.agent.connections.items()},
+        rotations=tuple(replace(one, since=min(one.since, tx.now)) for one in tx.agent.rotations),
     )
 
 

@@ -1,13 +1,9 @@
 """Command handlers: one `match` from each command of a client to the function that executes it."""
 
-from typing import ClassVar, assert_never
+from typing import assert_never
 
-from zerochat.errors import (
-    LocalError,
-    NotAMember,
-    Retry,
-)
-from zerochat.group import retention
+from zerochat.errors import LocalError, NotAMember
+from zerochat.group import did_rotation, retention
 from zerochat.group.dcgka import publisher
 from zerochat.group.effects import (
     ConnectionOffered,
@@ -27,7 +23,7 @@ from zerochat.group.effects import (
     Result,
 )
 from zerochat.group.event_log import own_events
-from zerochat.group.external import connections, mediators, seclusion, sending, short_links, standard_protocols
+from zerochat.group.external import connections, mediators, seclusion, short_links, standard_protocols
 from zerochat.group.files import catalogue
 from zerochat.group.inputs import (
     AcceptConnection,
@@ -77,7 +73,6 @@ from zerochat.group.joining import (
     private_invitations,
     requests,
 )
-from zerochat.group.links import pairing
 from zerochat.group.links.contact import join_link
 from zerochat.group.lookup import find_connection, find_group, find_peer
 from zerochat.group.membership import decisions, leave, may_post
@@ -89,18 +84,6 @@ from zerochat.group.sync import acknowledgements, archive_import, stale_profile
 from zerochat.group.tlog import submission, terms
 from zerochat.group.transaction import Transaction
 from zerochat.names import checked_name
-
-
-class NotReady(LocalError):
-    """There is no relationship with {peer} yet, or it has ended. Try again when both are connected."""
-
-    retry: ClassVar[Retry] = "later"
-
-
-class RotationUnderWay(LocalError):
-    """{peer} has not received your previous DID yet. You can rotate again as soon as it has been reachable."""
-
-    retry: ClassVar[Retry] = "later"
 
 
 class KeysDoNotHeal(LocalError):
@@ -198,8 +181,8 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             return QuestionSent(standard_protocols.query_features(tx, find_peer(tx.agent, reference), match))
         case Rekey(reference):
             return GroupChanged(_rekey(tx, find_group(tx.agent, reference)))
-        case RotateDid(reference):
-            return _rotate_did(tx, reference)
+        case RotateDid(reference, every_ms):
+            return ConnectionUpdated(did_rotation.handle_command(tx, reference, every_ms).connection)
         case SendBasicMessage(reference, text):
             return QuestionSent(_send_basic_message(tx, reference, text))
         case AcceptConnection(invitation, label, mediate):
@@ -245,37 +228,8 @@ def _rekey(tx: Transaction, group: Group) -> str:
     return group.id
 
 
-def _rotate_did(tx: Transaction, reference: str) -> ConnectionUpdated:
-    """Rotate our DID towards a peer, which learns of it at once or with our next message."""
-    peer = find_peer(tx.agent, reference)
-    if peer.connection:
-        relationship = tx.agent.connections[peer.connection].relationship
-    else:
-        found = tx.group(peer.group).links.relationships.get(peer.member)
-        if found is None:
-            raise NotReady(peer=reference)
-        relationship = found
-    # A peer that has not confirmed our first DID could not verify the second one.
-    if relationship.rotation is not None:
-        raise RotationUnderWay(peer=reference)
-    if not relationship.established or (peer.member and not relationship.acknowledged):
-        raise NotReady(peer=reference)
-    if peer.connection:
-        reachable = sending.reachable(tx, peer.connection)
-        v1 = tx.agent.connections[peer.connection].envelope == "didcomm/v1"
-        if not reachable and v1:
-            # V1 announces a rotation once, not with every message that follows.
-            raise standard_protocols.NotConnected(peer=reference)
-        connections.rotate_own_did(tx, peer.connection)
-        if reachable and not v1:
-            standard_protocols.send_ping(tx, peer)
-    else:
-        pairing.rotate_own_did(tx, peer.group, peer.member)
-    return ConnectionUpdated(peer.connection)
-
-
 def _send_basic_message(tx: Transaction, reference: str, text: str) -> str:
     name = find_connection(tx.agent, reference)
     if not tx.agent.connections[name].relationship.established:
-        raise NotReady(peer=reference)
+        raise did_rotation.NotReady(peer=reference)
     return standard_protocols.send_message(tx, name, text)

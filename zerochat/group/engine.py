@@ -17,7 +17,7 @@ from zerochat.errors import (
     RemoteError,
     Retry,
 )
-from zerochat.group import clock_changes, commands, dispatch, retention
+from zerochat.group import clock_changes, commands, did_rotation, dispatch, retention
 from zerochat.group.dcgka import receiver, ring_channels, routing
 from zerochat.group.effects import (
     CommandDone,
@@ -290,6 +290,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
         with tx.attempt():
             joiner.resume_join(tx, link)
     retention.schedule(tx)
+    did_rotation.schedule(tx)
 
 
 def _start_group(tx: Transaction, name: str, group: Group) -> None:
@@ -392,6 +393,8 @@ def _run_timer(tx: Transaction, key: str) -> None:
             mail_failures.retry_uri(tx, name)
         case TimerKind.RETENTION:
             retention.run_round(tx)
+        case TimerKind.ROTATION:
+            did_rotation.run_round(tx)
         case TimerKind.RELAYED_POSTS:
             relayed_posts.handle_timer(tx)
         case TimerKind.MEDIATOR_PROOF:

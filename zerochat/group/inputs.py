@@ -302,6 +302,8 @@ class RotateDid(Struct, frozen=True):
     """Replace the DID that a member or a connection knows us by."""
 
     peer: str
+    every_ms: int | None = None
+    """And again at this interval; 0: not now, and never again by itself; None: once, the interval stays as it is."""
 
 
 class SendBasicMessage(Struct, frozen=True):

@@ -89,6 +89,8 @@ class TimerKind(StrEnum):
     """`sync/acknowledgements.py`: the next retransmission."""
     RING_CHANNELS = "ring-channels"
     """`dcgka/ring_channels.py`: acknowledge key events of others, and send ours again."""
+    ROTATION = "rotation"
+    """`did_rotation.py`: replace the DIDs that are due."""
     ROUTED = "routed"
     """`dcgka/routing.py`: pass on the items that wait for the next bundle."""
     SILENCE = "silence"

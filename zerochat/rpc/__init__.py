@@ -77,6 +77,7 @@ from zerochat.rpc.connections import (
     PongNotification,
     ProblemNotification,
     QueryFeaturesParams,
+    RotateParams,
     SendConnectionMessageParams,
     SentConnectionMessage,
 )
@@ -435,6 +436,7 @@ __all__ = [
     "Request",
     "RevokeInvitationParams",
     "Role",
+    "RotateParams",
     "RotatedNotification",
     "SafetyWords",
     "SafetyWordsParams",

@@ -38,6 +38,8 @@ class ConnectionInfo(Struct, frozen=True, kw_only=True):
     reachable: bool | None = None
     """Whether the mediator can be reached now; null: it is not our mediator."""
     begun_at: str
+    rotates_every_s: int = 0
+    """The interval at which my DID towards it is replaced; 0: on request only."""
 
 
 class ConnectionOffer(Struct, frozen=True, kw_only=True):
@@ -135,6 +137,13 @@ class ProblemNotification(Struct, frozen=True):
 
 class PeerParams(Struct, frozen=True):
     peer: str
+
+
+class RotateParams(Struct, frozen=True):
+    """`every_s`: rotate again at this interval, 1 hour to 366 days; 0: neither now nor later; null: now only."""
+
+    peer: str
+    every_s: int | None = None
 
 
 class QueryFeaturesParams(Struct, frozen=True):

@@ -69,6 +69,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     """It is one of the members that store the history for new members (`PolicyInfo.keepers`); false where all do."""
     ignored: bool = False
     """I ignore it: its messages are not shown."""
+    rotates_every_s: int = 0
+    """The interval at which my DID towards it is replaced; 0: on request only."""
     verdicts: list[str] = field(default_factory=list)
     """My verdicts against it: `upheld`, `forked`, `turned back` (`list_cases`)."""
     allowed_actions: list[MemberAction] = field(default_factory=list)

@@ -109,7 +109,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "dismiss_warnings": (groups.DismissWarningsParams, groups.GroupInfo),
     "ping_peer": (connections.PeerParams, connections.PendingReply),
     "query_features": (connections.QueryFeaturesParams, connections.PendingReply),
-    "rotate_did": (connections.PeerParams, status.NoParams),
+    "rotate_did": (connections.RotateParams, status.NoParams),
     "open_connection": (connections.OpenConnectionParams, connections.ConnectionInfo),
     "offer_connection": (connections.OfferConnectionParams, connections.ConnectionOffer),
     "list_connections": (status.NoParams, list[connections.ConnectionInfo]),

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from zerochat import rpc
 from zerochat.didcomm.did import short_form
+from zerochat.group import did_rotation
 from zerochat.group.external.mediators import websocket_uri
 from zerochat.group.external.relayed_posts import relay_of
-from zerochat.group.state import Agent, Connection
+from zerochat.group.state import Agent, Connection, PeerRef
 from zerochat.group.state.external import ConnectionState
 from zerochat.rpc import ConnectionInfo
 from zerochat.rpc.common import timestamp
@@ -42,6 +43,7 @@ def connection_info(agent: Agent, one: Connection) -> ConnectionInfo:
         mediator=one.mediation.phase if one.mediation else None,
         reachable=websocket_uri(one) in agent.websockets_up if one.mediation else None,
         begun_at=timestamp(one.begun),
+        rotates_every_s=did_rotation.interval_ms(agent, PeerRef(connection=one.id)) // 1000,
     )
 
 

@@ -21,6 +21,7 @@ from zerochat.crypto.safety_words import (
     same_words,
 )
 from zerochat.errors import LocalError
+from zerochat.group import did_rotation
 from zerochat.group.event_log.event import VOTE
 from zerochat.group.joining import member_connections
 from zerochat.group.links import mediator_mail
@@ -37,7 +38,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.membership.verification import trust_of
-from zerochat.group.state import Agent, Group
+from zerochat.group.state import Agent, Group, PeerRef
 from zerochat.limits import MEMBER_PAGE_MAX
 from zerochat.presentation import group_rules
 from zerochat.rpc import IgnoredMember, MemberAction, MemberInfo, PolicyInfo, Role, SafetyWords, Trust, VoteInfo
@@ -295,6 +296,7 @@ def _member_info(
         arrived=not member_connections.never_connected(group, did, int(time.time() * 1000)),
         keeps_history=keeps_history,
         ignored=did in group.trust.ignored,
+        rotates_every_s=did_rotation.interval_ms(agent, PeerRef(group.id, did)) // 1000,
         verdicts=verdicts,
         allowed_actions=allowed_actions(group, did),
     )

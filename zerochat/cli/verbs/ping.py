@@ -13,7 +13,7 @@ from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import connection_name, find_connection, name_of, problem_sentence, table
 from zerochat.cli.grammar import Options, Parser, Verbs, add_verb, timeout_option
 from zerochat.cli.output import Output, narrate
-from zerochat.cli.value_types import positive
+from zerochat.cli.value_types import interval, positive
 from zerochat.rpc import FeaturesNotification, PendingReply, PongNotification, ProblemNotification
 from zerochat.terminal_text import printable_key, printable_line
 
@@ -62,14 +62,23 @@ zerochat features bob --format jsonl | jq -r .id
         "rotate",
         "rotate your DID and keys towards a peer",
         "Create new keys for the relationship with one peer, and drop the old ones once the peer has used the new\n"
-        "ones. Nothing else changes, and no other peer is informed.",
+        "ones. Nothing else changes, and no other peer is informed. With --every, again at that interval while an\n"
+        "agent runs: keys that are stolen later open no earlier envelopes to you.",
         """
 zerochat rotate bob
-zerochat rotate hikers/bob
+zerochat rotate hikers/bob --every 7d
+zerochat rotate hikers/bob --every never
 """,
         run=rotate,
     )
     _peer_argument(parser)
+    parser.add_argument(
+        "--every",
+        dest="every_s",
+        type=interval,
+        metavar="TIME",
+        help="rotate now and then again at this interval (1h to 366d); never: end that, and do not rotate now",
+    )
 
 
 def _peer_argument(parser: Parser) -> None:
@@ -144,11 +153,16 @@ def features(options: Options, out: Output) -> ExitCode:
 
 def rotate(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        agent.client.call("rotate_did", peer=options.peer)
+        agent.client.call("rotate_did", peer=options.peer, every_s=options.every_s)
         one = find_connection(agent.client.call("list_connections"), options.peer)
     out.data({"peer": options.peer}, ())
     who = name_of(options.peer) if one is None else connection_name(one)
+    if options.every_s == 0:
+        narrate(f"Your DID towards {who} is rotated on request only.")
+        return ExitCode.OK
     narrate(f"You have a new DID towards {who}. The old one is dropped once {who} has used the new one.")
+    if options.every_s:
+        narrate("It is rotated again at that interval, while an agent runs.")
     return ExitCode.OK
 
 

@@ -13,6 +13,7 @@ from zerochat.group.state.external import (
     PeerQuery,
     ProbeRecord,
     RelayedPost,
+    RotationSchedule,
 )
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
@@ -47,6 +48,8 @@ class Agent(Struct, frozen=True):
     """By the digest of an envelope, the latest ones for which a mediator receipt may come. Not kept over a restart."""
     peer_queries: dict[str, PeerQuery] = field(default_factory=dict)
     """Open questions by thread. Not kept over a restart."""
+    rotations: tuple[RotationSchedule, ...] = ()
+    """The peers towards which our DID is replaced at intervals."""
     clock_offset_ms: int = 0
     """The part of the last clock change that members have not confirmed, ms; our time is the clock minus this."""
     clock_confirmed_by: tuple[str, ...] = ()

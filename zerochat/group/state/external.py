@@ -234,6 +234,15 @@ class PeerRef(Struct, frozen=True):
     connection: str = ""
 
 
+class RotationSchedule(Struct, frozen=True):
+    """Our DID towards a peer is replaced at intervals (`did_rotation.py`)."""
+
+    peer: PeerRef
+    every_ms: int
+    since: int
+    """When it was replaced last, UTC ms."""
+
+
 class PeerQuery(Struct, frozen=True):
     """A query to a peer, and its time (UTC ms)."""
 

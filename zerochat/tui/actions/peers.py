@@ -17,6 +17,7 @@ from zerochat.rpc import (
     ProblemNotification,
     QueryFeaturesParams,
     RotatedNotification,
+    RotateParams,
 )
 from zerochat.terminal_text import Printable, printable, printable_key, printable_line
 from zerochat.tui.actions.targets import report_ambiguous, report_usage
@@ -128,7 +129,7 @@ async def _query(
 
 def rotate(chat: ChatView, argument: str) -> None:
     async def change(peer: str) -> None:
-        await chat.link.request("rotate_did", PeerParams(peer), NoParams)
+        await chat.link.request("rotate_did", RotateParams(peer), NoParams)
         chat.pending_requests.rotating.add(peer)
         chat.report(
             Printable(f"You now use a new DID with {name_of(argument)}, who learns it now or with your next message.")

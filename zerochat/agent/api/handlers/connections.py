@@ -9,6 +9,7 @@ from zerochat.agent.api.handlers.groups import EXPIRES_S_MAX, check_envelope
 from zerochat.agent.invitations.pasted_text import read_pasted
 from zerochat.agent.views.connections import connection_info, connection_messages
 from zerochat.crypto.keys import AGREEMENT_KINDS
+from zerochat.group import did_rotation
 from zerochat.group.inputs import (
     AcceptConnection,
     EndConnection,
@@ -30,8 +31,11 @@ def query_features(context: Context[rpc.QueryFeaturesParams]) -> QueryFeatures:
     return QueryFeatures(context.params.peer, context.params.match)
 
 
-def rotate_did(context: Context[PeerParams]) -> RotateDid:
-    return RotateDid(context.params.peer)
+def rotate_did(context: Context[rpc.RotateParams]) -> RotateDid:
+    every_s = context.params.every_s
+    if every_s and not did_rotation.EVERY_MS_MIN <= every_s * 1000 <= did_rotation.EVERY_MS_MAX:
+        raise BadRequest(why="a DID is rotated every hour to every 366 days")
+    return RotateDid(context.params.peer, None if every_s is None else every_s * 1000)
 
 
 def open_connection(context: Context[rpc.OpenConnectionParams]) -> AcceptConnection:
