@@ -1,4 +1,4 @@
-"""Tables of the ZeroComm thesis computed from telemetry, next to its figures: Tables 6 to 8, Figures 31 and 32.
+"""Tables of the ZeroComm thesis computed from telemetry, next to its figures: Tables 6 to 8, Figures 27, 28, 31, 32.
 
 From telemetry alone: bursts of messages (`pipeline.bursts.bursts`), joins as seen by joiners, and bytes sent. A
 recorded benchmark (`scripts/bench.py group --record DIR`) has measured the same from its clients, and can be compared
@@ -126,22 +126,22 @@ def tables(results: Results, measured: Benchmark = NO_BENCHMARK) -> list[Table]:
 
 
 def bursts(results: Results, measured: Benchmark = NO_BENCHMARK) -> Table:
-    """Table 8: time until the last recipient's client shows the last message, for fully delivered bursts."""
+    """Table 8 and Figures 27, 28: time until the last recipient's client shows the last message, for fully delivered
+    bursts."""
     lines = []
     rows = group_rows(results.rows("burst"), lambda row: (row["keys"], row["n"], row["messages"]))
     for (keys, members, batch), some in rows.items():
-        published = thesis.WHOLE_MS.get(keys, {}).get(members)
         line = TableRow(
             (keys, members, batch),
             len(some),
             sum(row["delivered"] for row in some) / sum(row["expected"] for row in some),
             spread([row["shown_us"] / 1e3 for row in some if row["shown_us"] is not None]),
-            published[thesis.BATCHES.index(batch)] if published and batch in thesis.BATCHES else None,
+            thesis.whole_ms(keys, members, batch),
             measured.figures("group", "ms", keys=keys, members=members, batch=batch),
         )
         lines.append(line)
     return Table(
-        "Table 8: bursts of messages (less than 1 s apart), until all recipients show them",
+        "Table 8, Figures 27 and 28: bursts of messages (less than 1 s apart), until all recipients show them",
         ("keys", "members", "messages"),
         "ms",
         lines,

@@ -1,6 +1,7 @@
 """Group messages: the time until the last member has the last message of a batch, for 1 to 64 recipients.
 
-This is the thesis' Table 8 on one machine's loopback, with messages of the thesis' size. Ours are real agents, one
+This is the thesis' Table 8, and Figures 27 and 28 for one member, on one machine's loopback, with messages of the
+thesis' size. Ours are real agents, one
 process each, with journals on disk, joined through real invitations; a message counts when the member's agent has
 notified its client. Beside them, in the same run: bare CURVE sockets with frames as large as our envelope (the floor),
 the lean form (our keys and envelopes over such sockets, without journal, order, acknowledgements or display), and the
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,8 @@ from zerochat.limits import MEMBERS_MAX
 
 MEMBERS, MEMBERS_QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 8)
 BATCHES, BATCHES_QUICK = (1, 10, 50, 100), (1, 100)
+BATCHES_ONE, BATCHES_ONE_QUICK = (200, 500, 1000), (1000,)
+"""Further batches to one member, as in the thesis' Figures 27 and 28."""
 TEXT_BYTES = 7
 """The text length that gives the thesis' message of 773 B."""
 ROUNDS, ROUNDS_TWICE = 3, 2
@@ -90,17 +93,19 @@ def measure(
 ) -> Report:
     recorded = Recording(record) if record is not None else None
     members = sorted({min(count, MEMBERS_MAX - 1) for count in members or scaled(quick, MEMBERS, MEMBERS_QUICK, (1,))})
-    batches = batches or scaled(quick, BATCHES, BATCHES_QUICK, (1,))
+    further = () if batches else scaled(quick, BATCHES_ONE, BATCHES_ONE_QUICK, ())
+    usual = batches or scaled(quick, BATCHES, BATCHES_QUICK, (1,))
+    batches_of = {count: (*usual, *(further if count == 1 else ())) for count in members}
     bursts: Bursts = defaultdict(lambda: defaultdict(list))
     missing: dict[str, None] = {}
     kinds = [kind for kind in keys if has_keys(kind)]
     missing |= {f"{kind} groups of ours": None for kind in keys if kind not in kinds}
     with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
         rounds = ROUNDS if quick else ROUNDS_TWICE
-        others = partial(measure_others, members, batches, rounds, kinds, Path(folder), bursts, missing)
+        others = partial(measure_others, batches_of, rounds, kinds, Path(folder), bursts, missing)
         others()
         for kind in kinds:
-            measure_ours(kind, members, batches, Path(folder) / kind, bursts, missing, recorded, singly=singly)
+            measure_ours(kind, batches_of, Path(folder) / kind, bursts, missing, recorded, singly=singly)
         if not quick:
             others()
     if recorded is not None:
@@ -131,8 +136,7 @@ def say(text: str) -> None:
 
 def measure_ours(
     keys: str,
-    members: Sequence[int],
-    batches: Sequence[int],
+    batches_of: Mapping[int, Sequence[int]],
     folder: Path,
     bursts: Bursts,
     missing: dict[str, None],
@@ -140,7 +144,7 @@ def measure_ours(
     *,
     singly: bool = False,
 ) -> None:
-    """The same agents all along: the group grows from one size to the next."""
+    """The same agents all along: the group grows from one size to the next. `batches_of`: by the number of members."""
     with (
         Agents(folder, keys, lambda text: say(f"{keys}: {text}")) as agents,
         recorded.ended() if recorded is not None else contextlib.nullcontext(),
@@ -151,7 +155,7 @@ def measure_ours(
             else partial(recorded_burst_of, agents, keys, recorded)
         )
         ours: dict[str, Callable[[int], Burst]] = {keys: one_burst}
-        for count in members:
+        for count, batches in batches_of.items():
             try:
                 agents.grow(count)
             except FAILURES as error:
@@ -217,8 +221,7 @@ def recorded_burst_of(agents: Agents, keys: str, recorded: Recording, batch: int
 
 
 def measure_others(
-    members: Sequence[int],
-    batches: Sequence[int],
+    batches_of: Mapping[int, Sequence[int]],
     rounds: int,
     kinds: Sequence[str],
     folder: Path,
@@ -227,8 +230,8 @@ def measure_others(
 ) -> None:
     """All other ways in turn, at each size."""
     with contextlib.ExitStack() as stack:
-        conferences = entered(stack, "Tox", partial(rooms.tox, members, folder), missing)
-        for count in members:
+        conferences = entered(stack, "Tox", partial(rooms.tox, list(batches_of), folder), missing)
+        for count, batches in batches_of.items():
             with contextlib.ExitStack() as inner:
                 here: dict[str, Callable[[int], Burst]] = {}
                 for name, opener in ways(count, kinds, folder).items():

@@ -36,7 +36,8 @@ def recorded(tmp_path_factory):
     recordings = {area: Recording(folder / area, settle_s=0) for area in ("group", "join", "sizes")}
     missing = {}
     # Each with keys of its own, so that one study can tell them apart.
-    group.measure_ours(SINGLE, MEMBERS, BATCHES, folder / "agents", empty(), missing, recordings["group"])
+    cases = dict.fromkeys(MEMBERS, BATCHES)
+    group.measure_ours(SINGLE, cases, folder / "agents", empty(), missing, recordings["group"])
     assert missing == {}
     sizes.say_all(MULTI, 5, 2, recordings["sizes"])
     with contextlib.suppress(NoLine):  # the test of it says so

@@ -263,6 +263,20 @@ def test_few_text_sizes_have_a_row_each():
     ]
 
 
+def test_bursts_to_one_member_are_beside_figures_27_and_28():
+    pa = pytest.importorskip("pyarrow")
+    sizes = [("pairwise-single", 1, 1000), ("pairwise-single", 1, 100), ("pairwise-multi", 2, 1000)]
+    made = pa.Table.from_pylist(
+        [
+            {"keys": keys, "n": n, "messages": batch, "expected": n * batch, "delivered": n * batch, "shown_us": 9_000}
+            for keys, n, batch in sizes
+        ]
+    )
+    table = tables.bursts(Results("x", {}, lambda name: made))
+    published = {line.of: line.published() for line in table.rows}
+    assert published == {sizes[0]: "833.7", sizes[1]: "359.7", sizes[2]: ""}
+
+
 def test_many_text_sizes_share_rows():
     """Typical text has hundreds of lengths."""
     table = tables.messages(sizes_of([(of, 400 + of) for of in range(300)]))

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from analytics.thesis import BATCHES
+from analytics import thesis
 from benchmarks import join, wan, wide
 from benchmarks.join import Join
 from benchmarks.wide import line as lines
 from benchmarks.wide.agents import Agents, grow
 from benchmarks.wide.bare import Bare
 from benchmarks.wide.line import Line, NoLine, ping_ms
-from benchmarks.wide.thesis import JOINED_MS, PUBLISHED_MS, TESTER, member_names, one_way_ms, slowest_ms
+from benchmarks.wide.thesis import JOINED_MS, RTT_MS, TESTER, member_names, one_way_ms, slowest_ms
 
 needs_line = pytest.mark.skipif(bool(lines.why_not()), reason=lines.why_not() or "a line can be made")
 
@@ -33,9 +33,20 @@ def test_names_and_places_of_members():
 
 def test_every_case_has_its_published_figure():
     assert set(JOINED_MS) == set(join.SIZES)
-    for mode in wan.KEYS:
-        assert set(PUBLISHED_MS[mode]) == set(wan.SIZES)
-        assert {len(figures) for figures in PUBLISHED_MS[mode].values()} == {len(BATCHES)}
+    published = {
+        (keys, size, batch): thesis.whole_ms(keys, size, batch)
+        for keys in wan.KEYS.values()
+        for size in wan.SIZES
+        for batch in thesis.BATCHES
+    }
+    assert [case for case, figure in published.items() if figure is None] == [("pairwise-single", 16, 100)]
+    assert all(thesis.whole_ms("pairwise-single", 1, batch) for batch in wan.ONE_MEMBER)
+    assert not any(thesis.whole_ms(keys, 2, 1000) for keys in wan.KEYS.values())
+
+
+def test_the_pings_of_the_thesis_have_a_handshake_in_three():
+    assert list(thesis.PING_MS) == list(RTT_MS)
+    assert all(abs(thesis.PING_MS[host] * 3 / 4 - RTT_MS[host]) <= 1 for host in RTT_MS)
 
 
 @pytest.mark.parametrize(("messages", "rounds"), [(1, 1), (16, 1), (17, 2), (30, 2), (100, 3), (200, 4)])

@@ -40,12 +40,14 @@ class Bare:
         pub = self._pub = self._publisher.call(self._context(self._publisher).socket, zmq.XPUB)
         pub.curve_secretkey, pub.curve_publickey, pub.curve_server = server_secret, server_public, True
         pub.xpub_verbose = True  # reported for each subscriber, although all have the same topic
+        pub.sndhwm = 0  # a burst of any length is queued
         pub.rcvtimeo = 10_000
         port = self._publisher.call(pub.bind_to_random_port, f"tcp://{self._publisher.address}")
         for host in self._subscribers:
             sub = host.call(self._context(host).socket, zmq.SUB)
             sub.curve_publickey, sub.curve_secretkey = zmq.curve_keypair()
             sub.curve_serverkey = server_public
+            sub.rcvhwm = 0
             sub.rcvtimeo = 10_000
             sub.subscribe(_QUEUE)
             sub.connect(f"tcp://{self._publisher.address}:{port}")
