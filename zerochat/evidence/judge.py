@@ -39,7 +39,7 @@ from zerochat.evidence.case import (
 )
 from zerochat.evidence.handshake import Subscription
 from zerochat.evidence.merkle import HASH_BYTES, Frontier
-from zerochat.evidence.messages import Data, parse_ack, parse_data
+from zerochat.evidence.messages import Data, Share, parse_ack, parse_link
 from zerochat.evidence.note import Checkpoint, parse_checkpoint, parse_note
 from zerochat.evidence.suite import ED25519, Suite
 from zerochat.evidence.witness import entry_of, parse_entry, parse_receipt
@@ -137,14 +137,18 @@ def _either(holds: bool, sentence: str) -> str:
     return sentence if holds else f"Claimed without proof: {sentence[0].lower()}{sentence[1:]}"
 
 
-def _stream(subscription: Subscription, encoded: bytes) -> Data | None:
+def _stream(subscription: Subscription, encoded: bytes) -> Data | Share | None:
     """The decoded message, if it belongs to the subscribed stream."""
     try:
-        found = parse_data(encoded, subscription.suite)
+        found = _parsed(subscription, encoded)
     except RemoteError:
         return None
     ours = (found.publisher, found.alias) == (subscription.publisher, subscription.alias)
     return found if ours else None
+
+
+def _parsed(subscription: Subscription, encoded: bytes) -> Data | Share:
+    return parse_link(encoded, subscription.publisher, subscription.subscriber, subscription.suite)
 
 
 # --- delivery -------------------------------------------------------------------------------------------------------
@@ -162,7 +166,7 @@ class _Delivery:
         )
         self.accusation: Accusation = withheld.accusation
         self.suite = subscription.suite
-        self.came: Data | None = _stream(subscription, withheld.message)
+        self.came = _stream(subscription, withheld.message)
         self.index = self.filed_ms = 0
 
     def verdict(self) -> str:
@@ -233,7 +237,7 @@ class _Delivery:
         return self._came.time + self.rules.ack_ms + self.rules.grace_ms
 
     @property
-    def _came(self) -> Data:
+    def _came(self) -> Data | Share:
         assert self.came is not None
         return self.came
 
@@ -331,24 +335,24 @@ class _Delivery:
             self.add_finding("D1 before", True, "It did so before the accusation.")
         return FALSE_ACCUSATION if before else DISMISSED
 
-    def _chain(self, encoded: Sequence[bytes]) -> list[Data]:
+    def _chain(self, encoded: Sequence[bytes]) -> list[Data | Share]:
         """The chain from the missing message; time order is checked elsewhere (E2). Raises Malformed or Unauthentic."""
-        chain = [self._link(encoded[0]), *(parse_data(one, self.suite) for one in encoded[1:])]
+        chain = [self._link(encoded[0]), *(_parsed(self.subscription, one) for one in encoded[1:])]
         for one, after in pairwise(chain):
             same = (one.publisher, one.alias) == (after.publisher, after.alias)
             if not same or after.before != one.signature:
                 raise Malformed(why="a message that does not follow its predecessor")
         return chain
 
-    def _link(self, encoded: bytes) -> Data:
+    def _link(self, encoded: bytes) -> Data | Share:
         """The missing message. Raises Malformed or Unauthentic for any other."""
-        found = parse_data(encoded, self.suite)
+        found = _parsed(self.subscription, encoded)
         ours = self.subscription.publisher, self.subscription.alias, self._came.before
         if (found.publisher, found.alias, found.signature) != ours:
             raise Malformed(why="a message that is not the missing one")
         return found
 
-    def _is_way(self, encoded: Sequence[bytes], chain: Sequence[Data]) -> bool:
+    def _is_way(self, encoded: Sequence[bytes], chain: Sequence[Data | Share]) -> bool:
         """Whether acknowledging the end of the chain implies having received its beginning.
 
         The received message has to follow the missing one; otherwise the publisher forked the stream and leads around
@@ -363,7 +367,7 @@ class _Delivery:
             and not self._restarted(chain)
         )
 
-    def _restarted(self, chain: Sequence[Data]) -> bool:
+    def _restarted(self, chain: Sequence[Data | Share]) -> bool:
         """Whether a later subscription began within the chain: then its end implies nothing about its beginning."""
         starts = set()
         for statements in self.withheld.reopened:

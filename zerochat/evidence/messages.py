@@ -33,6 +33,7 @@ SEALED_KEY_BYTES: Final = 80
 """A key of 32 bytes in a sealed box."""
 _HEAD = TIME_BYTES + KEY_BYTES + ALIAS_BYTES
 _TAIL = 2 * SIGNATURE_BYTES
+_SHARE_SIZES = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SEALED_KEY_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
 DATA_BYTES_MAX = 160 * 1024
 ACK_CONTEXT: Final = b"zerochat/ack/1"
 ACK_BYTES: Final = KEY_BYTES + ALIAS_BYTES + TIME_BYTES + SIGNATURE_BYTES + TIME_BYTES + SIGNATURE_BYTES
@@ -77,7 +78,8 @@ class Data(StreamMessage, Redacted, frozen=True):
 
 
 class Share(StreamMessage, Redacted, frozen=True):
-    """A new key for one subscriber (SUPRA)."""
+    """A new key for one subscriber, in the place of a data message of its stream (the paper's Fig. 4). A stream of
+    several subscribers cannot have one: the others would lack a link. Groups publish new keys as data."""
 
     REDACTED = ("sealed", "before", "signature")
 
@@ -198,8 +200,15 @@ def parse_data(encoded: bytes, suite: Suite = ED25519) -> Data:
 
 
 def parse_share(encoded: bytes, suite: Suite = ED25519) -> Share:
-    sizes = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SEALED_KEY_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
-    return _for_one(Share, encoded, sizes, suite)
+    return _for_one(Share, encoded, _SHARE_SIZES, suite)
+
+
+def parse_link(encoded: bytes, publisher: bytes, subscriber: bytes, suite: Suite = ED25519) -> Data | Share:
+    """A message that takes a place in the stream of a publisher for this subscriber: data, or a key share for it. No
+    bytes are both, because in data the publisher's key is where a share has the subscriber's."""
+    if len(encoded) == sum(_SHARE_SIZES) and encoded[TIME_BYTES : TIME_BYTES + 2 * KEY_BYTES] == subscriber + publisher:
+        return parse_share(encoded, suite)
+    return parse_data(encoded, suite)
 
 
 def parse_overwrite(encoded: bytes, suite: Suite = ED25519) -> Overwrite:
