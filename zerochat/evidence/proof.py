@@ -1,14 +1,17 @@
 """Proof file (`.zproof`): signed messages of a stream and their acknowledgements, verifiable by third parties.
 
-JSON lines: a head, the messages in stream order, then acknowledgements with the statements of their subscriptions.
+JSON lines: a head, the messages in stream order, then acknowledgements with the statements of their subscriptions. A
+succession stands where the author's key changes.
 
     {"zproof":1,"author":DID,"group":ID,"event":ID}        event: the proven event; absent: the whole stream
     {"message":BASE64URL,"key":BASE64URL}                  key: decrypts this message only
+    {"succession":STATEMENT}                               the messages after it are signed with the successor's key
     {"ack":BASE64URL,"subscription":[request, accept, confirm]}
 
 Proves: authorship of the messages, completeness between the first and the last, the content of messages with a key, and
 that the signers acknowledged a message and its predecessors. Does not prove: times other than by the signers' clocks;
-that a member without a signature lacks the message; or that a signer did not renew its subscription in between and so
+that a member without a signature lacks the message; that a
+key was not stolen when it handed over; or that a signer did not renew its subscription in between and so
 missed earlier messages (the maker of the file chooses its content).
 """
 
@@ -23,6 +26,7 @@ from zerochat.crypto.structs import Did
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Accept, Confirm, Request, Subscription, parse_statement
 from zerochat.evidence.messages import ACK_BYTES, DATA_BYTES_MAX, Data, parse_ack, parse_data
+from zerochat.evidence.succession import Succession, current_key, parse_succession
 
 LINE_BYTES_MAX: Final = DATA_BYTES_MAX * 4 // 3 + 256
 MESSAGES_MAX: Final = 1_000_000
@@ -45,6 +49,12 @@ class MessageLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     message: Annotated[str, msgspec.Meta(max_length=DATA_BYTES_MAX * 4 // 3 + 2)]
     key: Annotated[str, msgspec.Meta(pattern="^([A-Za-z0-9_-]{43})?$")] = ""
+
+
+class SuccessionLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line with a change of the author's key."""
+
+    succession: Annotated[str, msgspec.Meta(max_length=STATEMENT_BYTES_MAX)]
 
 
 class AckLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +91,17 @@ class ProofResult(Struct):
     opened: list[tuple[Data, bytes]] = field(default_factory=list)
     """Messages with their keys; decryption is left to the caller, who knows the group's key mode."""
     signers: dict[str, Signer] = field(default_factory=dict)
+    successions: list[Succession] = field(default_factory=list)
+
+    @property
+    def author(self) -> str:
+        """The did:key of the author at the end of the stream."""
+        return self.successions[-1].successor if self.successions else self.head.author
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The author's keys, in order."""
+        return [did_key_bytes(did) for did in (self.head.author, *(one.successor for one in self.successions))]
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -93,6 +114,10 @@ def head_line(author: str, group: str, event: str = "") -> bytes:
 
 def message_line(message: bytes, key: bytes = b"") -> bytes:
     return _line(MessageLine(b64url(message), b64url(key)))
+
+
+def succession_line(statement: Succession) -> bytes:
+    return _line(SuccessionLine(statement.serialize().decode()))
 
 
 def ack_line(ack: bytes, subscription: Iterable[bytes]) -> bytes:
@@ -121,10 +146,13 @@ def check_proof(lines: Iterable[bytes]) -> ProofResult:
             continue
         if proven.signers:
             raise Malformed(why="messages after its acknowledgements")
+        if line.startswith(b'{"succession"'):
+            _check_succession(proven, _shape(line, SuccessionLine), before)
+            continue
         entry = _shape(line, MessageLine)
         message = parse_data(b64url_bytes(entry.message))
         first = not proven.messages
-        if message.publisher != did_key_bytes(proven.head.author):
+        if message.publisher != did_key_bytes(proven.author):
             raise Unauthentic()
         if not first and (message.alias != alias or message.before != before or message.time <= proven.last):
             raise Unauthentic()
@@ -143,6 +171,17 @@ def check_proof(lines: Iterable[bytes]) -> ProofResult:
     return proven
 
 
+def _check_succession(proven: ProofResult, line: SuccessionLine, before: bytes) -> None:
+    """The author's key changes after the message with the signature `before`."""
+    statement = parse_succession(line.succession.encode())
+    if not before:
+        raise Malformed(why="a succession before the first message")
+    if statement.head != b64url(before):
+        raise Unauthentic()
+    current_key(proven.head.author, proven.head.group, [*proven.successions, statement])
+    proven.successions.append(statement)
+
+
 def _check_ack(proven: ProofResult, signed: AckLine, alias: bytes, times: Mapping[int, bytes]) -> None:
     ack = parse_ack(b64url_bytes(signed.ack))
     statements = [parse_statement(one.encode()) for one in signed.subscription]
@@ -152,8 +191,8 @@ def _check_ack(proven: ProofResult, signed: AckLine, alias: bytes, times: Mappin
         case _:
             raise Malformed(why="an incomplete subscription")
     member = did_key(ack.subscriber)
-    place = subscription.publisher, subscription.alias, subscription.subscriber, request.topic
-    if place != (did_key_bytes(proven.head.author), alias, ack.subscriber, proven.head.group):
+    place = subscription.alias, subscription.subscriber, request.topic
+    if subscription.publisher not in proven.keys or place != (alias, ack.subscriber, proven.head.group):
         raise Unauthentic()
     if ack.alias != alias or times.get(ack.time) != ack.of:
         raise Unauthentic()

@@ -232,6 +232,7 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
         raise NotAProof(path=display_name(path), why=invalid_reason(error, "proof")) from None
     about = proven.head
     facts = [("author", about.author), ("group", about.group)]
+    facts += [("succeeded by", f"{one.successor}, {_when(one.time)}") for one in proven.successions]
     if about.event:
         event = next((one for one in events if one.id == about.event), None)
         if event is None:
@@ -248,6 +249,7 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
         facts.append(("received by", "no signatures"))
     result: dict[str, object] = {
         "author": about.author,
+        "successors": [one.successor for one in proven.successions],
         "group": about.group,
         "event": about.event,
         "messages": proven.messages,
@@ -263,10 +265,13 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
 
 def _events(proven: "ProofResult") -> "list[Event]":
     """The events of the messages whose keys are disclosed."""
+    from zerochat.crypto.encoding import did_key
     from zerochat.group.signed_streams.messages import events_in
 
-    about = proven.head
-    return [event for message, key in proven.opened for event in events_in(key, message, about.group, about.author)]
+    group = proven.head.group
+    return [
+        event for message, key in proven.opened for event in events_in(key, message, group, did_key(message.publisher))
+    ]
 
 
 def _text(event: "Event") -> str:
