@@ -36,6 +36,7 @@ class Shares(Story):
         return any(one.signature == signature and isinstance(one, Share) for one in self.stream)
 
 
+@pytest.mark.slow
 def test_shares_are_judged_like_data():
     """Withheld ones convict, delivered and posted ones do not; nor does a message behind a share."""
     found: dict[str, int] = {}
@@ -55,6 +56,7 @@ def test_shares_are_judged_like_data():
     assert min(found.get(verdict, 0) for verdict in (UPHELD, DISMISSED, FALSE_ACCUSATION)) >= 3, found
 
 
+@pytest.mark.slow
 def test_a_share_for_another_subscriber_is_no_link():
     """The reason why groups publish keys as data: the others lack the share, and its publisher cannot defend itself."""
     convicted = 0
