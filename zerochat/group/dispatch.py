@@ -435,6 +435,9 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     mediators.handle_rotation(tx, name, before)
     if message is None:
         return
+    reply_handle = handle if message.return_route in ("all", "thread") else None
+    if standard_protocols.refuse_expired(tx, PeerRef(connection=name), message, reply_handle):
+        return
     if short_links.receive(tx, name, message) or mailbox_shares.receive(tx, name, message):
         return
     if relayed_posts.receive(tx, name, message, lambda inner: receive_web(tx, inner, None)):
@@ -442,5 +445,4 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     if mediators.receive_mediation(tx, name, message, lambda inner: receive_web(tx, inner, None, "mediator")):
         return
     relationship = tx.agent.connections[name].relationship
-    reply_handle = handle if message.return_route in ("all", "thread") else None
     standard_protocols.receive_message(tx, PeerRef(connection=name), message, relationship, reply_handle)

@@ -34,7 +34,7 @@ FEATURES_SHOWN_MAX = 256
 MESSAGES_MAX, MESSAGES_CHARS_MAX = 200, 256 * 1024
 """Basic messages that are kept of one connection, oldest dropped first, except those in its outbox, which has its
 own limits."""
-UNSUPPORTED = "e.m.msg.unsupported"
+UNSUPPORTED, EXPIRED = "e.m.msg.unsupported", "e.m.req.time"
 
 CONNECTION_FEATURES = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
 """The features disclosed to a connection, which it could also find out by trying."""
@@ -176,7 +176,16 @@ def receive_message(
         if reply is not None:
             _reply(tx, peer, reply, handle)
         elif not _is_supported(message):
-            _report_unsupported(tx, peer, message, handle)
+            _report(tx, peer, message, UNSUPPORTED, handle)
+
+
+def refuse_expired(tx: Transaction, peer: PeerRef, message: Message, handle: int | None) -> bool:
+    """Whether a message has expired (`expires_time`), by our clock: then it is reported, and not processed."""
+    if message.expires_time is None or tx.now // 1000 < message.expires_time:
+        return False
+    if problem.may_report(message):
+        _report(tx, peer, message, EXPIRED, handle)
+    return True
 
 
 def _reply(tx: Transaction, peer: PeerRef, reply: Message, handle: int | None) -> None:
@@ -194,9 +203,9 @@ def _is_supported(message: Message) -> bool:
     return parse_type(message.type).protocol == "didexchange" or message.type.startswith(messages.PROTOCOL)
 
 
-def _report_unsupported(tx: Transaction, peer: PeerRef, about: Message, handle: int | None) -> None:
-    """Report an unsupported message, within the limit of problem reports."""
-    breaker, code = _breaker(tx, peer).sending(UNSUPPORTED, tx.now // 1000)
+def _report(tx: Transaction, peer: PeerRef, about: Message, problem_code: str, handle: int | None) -> None:
+    """Report a problem with a message, within the limit of problem reports."""
+    breaker, code = _breaker(tx, peer).sending(problem_code, tx.now // 1000)
     _put_breaker(tx, peer, breaker)
     if code is not None:
         _send_problem(tx, peer, about, code, handle)
