@@ -322,7 +322,7 @@ def _handle_sync(tx: Transaction, name: str, member: str, message: Message) -> N
 
 
 Via: TypeAlias = Literal["web", "mediator"] | mediator_mail.KeyOwner
-"""How an envelope arrived: posted to us, fetched from a mediator, or forwarded out of this mailbox."""
+"""How an envelope arrived: posted to us, fetched from a mediator, or in a forward to this mailbox or connection."""
 
 
 def receive_web(
@@ -346,10 +346,7 @@ def receive_web(
         raise Refused(why="an envelope in another format than the group's")
     match owner.kind:
         case "mailbox":
-            if depth == 0:
-                raise Malformed(why="nested forwards beyond the limit")
-            for inner in mediator_mail.open_forward(packer, envelope, kid, owner):
-                receive_web(tx, inner, None, owner, depth - 1)
+            _receive_forwarded(tx, mediator_mail.open_forward(packer, envelope, kid, owner), owner, depth)
         case "member":
             _receive_mail(tx, owner.group, owner.member, envelope)
         case "contact":
@@ -368,11 +365,22 @@ def receive_web(
             mediator_proof.credit(tx, owner.link.hex(), len(envelope))
             joiner.receive_from_inviter(tx, owner.link, envelope)
         case "connection":
-            _receive_from_connection(tx, owner.connection, envelope, handle)
+            if inner := mediator_mail.rewrapped(packer, envelope, kid, owner):
+                _receive_forwarded(tx, inner, owner, depth)
+            else:
+                _receive_from_connection(tx, owner.connection, envelope, handle)
         case "probe":
             mediator_mail.receive_proof(tx, owner.payer, envelope)
         case _:
             assert_never(owner.kind)
+
+
+def _receive_forwarded(tx: Transaction, envelopes: tuple[bytes, ...], via: mediator_mail.KeyOwner, depth: int) -> None:
+    """Handle the envelopes in a forward to us."""
+    if depth == 0:
+        raise Malformed(why="nested forwards beyond the limit")
+    for envelope in envelopes:
+        receive_web(tx, envelope, None, via, depth - 1)
 
 
 def _receive_mail(tx: Transaction, name: str, member: str, envelope: bytes) -> None:
@@ -417,6 +425,8 @@ def _is_allowed_over(tx: Transaction, owner: mediator_mail.KeyOwner, via: Via) -
             return owner.kind in ("connection", "probe")
         case "mediator":
             return owner.kind == "mailbox"
+        case mediator_mail.KeyOwner(kind="connection", connection=name):
+            return owner.kind == "connection" and owner.connection == name
         case _:
             return owner.kind not in ("connection", "probe") and mediator_mail.may_be_in(tx.agent, owner, via)
 

@@ -19,7 +19,7 @@ from zerochat.crypto.encoding import did_key
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.address_kinds import AddressKind, kind_of_uri
-from zerochat.didcomm.did import Identity, resolve, short_form
+from zerochat.didcomm.did import Identity, resolve, same_did, short_form
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import routing
 from zerochat.didcomm.protocols.mediation_client import DIDS_MAX
@@ -454,3 +454,24 @@ def open_forward(packer: Packer, envelope: bytes, kid: str, owner: KeyOwner) -> 
     if not routing.is_forward(message):
         raise Refused(why="mail that is not a forward to us")
     return routing.read_forward(message).envelopes
+
+
+def rewrapped(packer: Packer, envelope: bytes, kid: str, owner: KeyOwner) -> tuple[bytes, ...]:
+    """The envelopes in a forward that a mediator has addressed to us, its recipient (DIDComm v2.1, "Rewrapping");
+    empty for any other envelope. Raises RemoteError for a forward to another recipient."""
+
+    def unknown(kid: str) -> PublicKey:
+        raise Unauthentic()
+
+    try:
+        unpacked = packer.unpack(envelope, secret_of=lambda name: owner.key if name == kid else None, public_of=unknown)
+        message = packer.parse(unpacked.plain) if unpacked.kind == "anoncrypt" else None
+    except RemoteError:
+        return ()  # it names its sender, or has a further layer
+    if message is None or not routing.is_forward(message):
+        return ()
+    found = routing.read_forward(message)
+    recipient, ours = (routing.as_did(name).partition("#")[0] for name in (found.next, kid))
+    if not same_did(recipient, ours):
+        raise Refused(why="a forward to another recipient")
+    return found.envelopes
