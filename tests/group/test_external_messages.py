@@ -1,17 +1,19 @@
 """Messages on connections to other agents: expiry, acknowledgements, forwards, requests of invitations."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
-from tests.support.external_pair import ALICE, Two, invitation
+from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4, resolve
 from zerochat.didcomm.protocols import routing
-from zerochat.didcomm.protocols.ack import EMPTY
+from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
-from zerochat.group.inputs import AcceptConnection, OfferConnection, WebReceived
-from zerochat.group.links.relationship import pack
-from zerochat.group.notifications import BasicMessageReceived, ProblemReported
+from zerochat.group.inputs import AcceptConnection, OfferConnection, SendBasicMessage, WebReceived
+from zerochat.group.links.relationship import pack, unpack
+from zerochat.group.notifications import BasicMessageReceived, MessageSettled, ProblemReported
 
 ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 
@@ -22,8 +24,8 @@ def envelope_from_bob(two, message, envelope="didcomm/v2"):
 
 
 def basic_from_bob(two, text, envelope="didcomm/v2", **headers):
-    profile = "didcomm/v2" if envelope == "didcomm/v2" else "didcomm/v1"
-    return replace(basic(text, two.now // 1000, two.rng.randbytes, profile), **headers)
+    make = partial(basic, text, two.now // 1000, two.rng.randbytes)
+    return replace(make("didcomm/v2") if envelope == "didcomm/v2" else make("didcomm/v1"), **headers)
 
 
 @ENVELOPES
@@ -43,6 +45,46 @@ def test_an_expired_acknowledgement_is_dropped_without_a_report():
     message = replace(basic_from_bob(two, ""), type=EMPTY, ack=("x",), expires_time=1)
     two.process("alice", WebReceived(envelope_from_bob(two, message)))
     assert not two.news("bob", ProblemReported)
+
+
+# --- acknowledgements -----------------------------------------------------------------------------------------------
+
+
+@ENVELOPES
+@pytest.mark.parametrize("web", [(BOB,), ()], ids=["reachable", "only dials out"])
+def test_basic_messages_are_acknowledged(envelope, web):
+    two = Two(bob=web)
+    two.connect(envelope)
+    sent = two.ask("bob", SendBasicMessage(two.one("bob").id, "hello")).thread
+    assert [each.status for each in two.one("bob").messages] == ["received"] and not two.one("bob").outbox
+    assert two.news("bob", MessageSettled)[-1] == MessageSettled(two.one("bob").id, sent, "received")
+
+
+def test_an_acknowledgement_counts_where_the_result_of_the_post_is_lost():
+    two = Two()
+    two.connect()
+    two.down = {ALICE}
+    lost, waiting = (two.ask("bob", SendBasicMessage(two.one("bob").id, text)).thread for text in "xy")
+    message = replace(empty(two.rng.randbytes), ack=(lost, "of another"))
+    envelope = pack(two.one("alice").relationship, message, PACKERS["didcomm/v2"], two.rng.randbytes)
+    two.process("bob", WebReceived(envelope))
+    assert [each.status for each in two.one("bob").messages] == ["received", "waiting"]
+    assert [each.id for each in two.one("bob").outbox] == [waiting]
+
+
+def test_earlier_messages_of_the_peer_alone_are_acknowledged():
+    two = Two()
+    two.connect()
+    earlier, mine = two.ask("bob", SendBasicMessage(two.one("bob").id, "1")).thread, "of-alice"
+    message = basic_from_bob(two, "2", please_ack=("", earlier, mine))
+    acks = []
+    two.at[BOB] = "alice"
+    for _ in range(2):
+        two.process("alice", WebReceived(envelope_from_bob(two, message)))
+        unpacked = unpack(two.one("bob").relationship, two.sent[-1], PACKERS["didcomm/v2"])[1]
+        acks.append(unpacked.ack)
+    assert acks == [(earlier, message.id)] * 2, "once more for a copy: the first acknowledgement may be lost"
+    assert [told.text for told in two.news("alice", BasicMessageReceived)] == ["1", "2"]
 
 
 # --- rewrapped forwards ---------------------------------------------------------------------------------------------

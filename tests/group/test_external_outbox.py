@@ -75,8 +75,8 @@ def test_messages_arrive_once_and_in_order_after_an_outage(envelope):
     assert two.statuses() == ["waiting"] * 3
     two.down = set()
     two.wait()
-    assert two.texts() == ["0", "1", "2"] and two.statuses() == ["delivered"] * 3
-    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, each, True) for each in ids]
+    assert two.texts() == ["0", "1", "2"] and two.statuses() == ["received"] * 3
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, each, "received") for each in ids]
     assert not two.one("bob").outbox
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_delivered_is_told():
     first = two.say("x")
     two.wait(two.now + outbox.GIVE_UP_MS)
     assert two.statuses() == ["failed"] and not two.one("bob").outbox
-    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, False)]
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, "failed")]
 
 
 @pytest.mark.parametrize("is_rejected", [True, False])
@@ -139,7 +139,7 @@ def test_a_rejected_message_is_told_and_the_next_one_sent():
     one = replace(two.one("bob"), outbox=(head, *two.one("bob").outbox[1:]))
     two.agents["bob"] = replace(two.agents["bob"], connections={one.id: one})
     two.process("bob", WebPostFailed(ALICE, f"{one.id} {head.id} {head.tries}", rejected=True))
-    assert two.statuses() == ["failed", "delivered"] and two.texts() == ["fine"]
+    assert two.statuses() == ["failed", "received"] and two.texts() == ["fine"]
 
 
 def test_what_one_endpoint_rejects_goes_to_the_next():
@@ -257,7 +257,7 @@ def test_the_outbox_survives_a_restart(envelope):
     key = x25519_public(two.rng.randbytes(32))
     two.process("bob", Started(Endpoint("10.0.0.2", 7000), Endpoint("10.0.0.2", 7001), key, (BOB,)))
     two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
-    assert two.texts() == ["once"] and two.statuses() == ["delivered"]
+    assert two.texts() == ["once"] and two.statuses() == ["received"]
 
 
 def test_a_result_that_never_comes_counts_as_a_failure():
@@ -267,7 +267,7 @@ def test_a_result_that_never_comes_counts_as_a_failure():
     two.wait()
     assert not two.one("bob").outbox[0].posted
     two.wait()
-    assert two.texts() == ["once"] and two.statuses() == ["delivered"]
+    assert two.texts() == ["once"] and two.statuses() == ["received"]
     before = two.agents["bob"]
     two.process("bob", WebPostFailed("http://192.0.2.9/", late))
     two.process("bob", WebPostDelivered(late))
@@ -296,7 +296,7 @@ def test_what_waits_is_not_displaced_by_messages_of_the_peer(count, size):
     assert two.statuses() == ["waiting"] and len(two.one("bob").messages) <= MESSAGES_MAX
     assert sum(len(each.text) for each in two.one("bob").messages) <= MESSAGES_CHARS_MAX + 1
     two.wait(two.now + outbox.GIVE_UP_MS)
-    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, False)]
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, first, "failed")]
 
 
 def test_the_outbox_is_limited():
@@ -317,4 +317,4 @@ def test_the_end_of_a_connection_fails_what_waits(envelope):
     late = two.say("too late")
     two.ask("alice", EndConnection(two.one("alice").id))
     assert two.one("bob").state == "ended" and two.statuses() == ["failed"] and not two.one("bob").outbox
-    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, late, False)]
+    assert two.news("bob", MessageSettled) == [MessageSettled(two.one("bob").id, late, "failed")]

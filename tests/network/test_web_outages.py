@@ -175,7 +175,7 @@ def test_messages_arrive_exactly_once_after_a_fault(pair, fault):
     if fault not in ("slow", "lost answer"):
         assert statuses(bob) == ["waiting"] * 3 and alice.messages() == []
     front.fault = ""
-    until(lambda: statuses(bob) == ["delivered"] * 3, "delivery")
+    until(lambda: statuses(bob) == ["received"] * 3, "acknowledgements")
     assert [each.text for each in alice.messages()] == texts
 
 

@@ -206,11 +206,11 @@ class BasicMessageReceived(Struct, frozen=True):
 
 
 class MessageSettled(Struct, frozen=True):
-    """A basic message of ours was accepted by the peer's endpoint, or is given up."""
+    """A basic message of ours was accepted by the peer's endpoint, acknowledged by the peer's agent, or is given up."""
 
     connection: str
     id: str
-    delivered: bool
+    status: Literal["delivered", "received", "failed"]
 
 
 class ProblemReported(Struct, frozen=True):

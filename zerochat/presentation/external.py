@@ -4,12 +4,14 @@ from zerochat.rpc import ConnectionMessage, ConnectionMessageNotification
 
 
 def author_text(message: ConnectionMessage, peer: str) -> str:
-    """The author of a message, with the fate of an own one that the peer's endpoint has not accepted."""
+    """The author of a message, with the fate of an own one."""
     if not message.mine:
         return peer
     match message.status:
         case "waiting":
             return "you (waiting)"
+        case "received":
+            return "you (received)"
         case "failed":
             return "you (not delivered)"
         case _:

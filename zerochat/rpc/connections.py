@@ -6,7 +6,7 @@ from msgspec import Struct
 
 Channel = Literal["direct", "mediator", "web"]
 ConnectionState = Literal["offered", "requested", "established", "ended"]
-ConnectionMessageStatus = Literal["waiting", "delivered", "failed"]
+ConnectionMessageStatus = Literal["waiting", "delivered", "received", "failed"]
 Mediation = Literal["requested", "granted", "denied"]
 
 
@@ -18,7 +18,8 @@ class ConnectionMessage(Struct, frozen=True):
     mine: bool
     text: str
     status: ConnectionMessageStatus | None = None
-    """Of an own message: whether the peer's endpoint has accepted it, or it was given up."""
+    """Of an own message: whether the peer's endpoint has accepted it (`delivered`), its agent has acknowledged it
+    (`received`), or it was given up."""
     attachments: list[str] = []
     """What the sender calls the attachments; they are not kept."""
 
@@ -119,7 +120,8 @@ class ConnectionMessageNotification(Struct, frozen=True):
 
 
 class MessageSettledNotification(Struct, frozen=True):
-    """The endpoint of a connection has accepted a message (`delivered`), or it was given up (`failed`)."""
+    """The endpoint of a connection has accepted a message (`delivered`), its agent has acknowledged it (`received`), or
+    it was given up (`failed`)."""
 
     connection: str
     label: str

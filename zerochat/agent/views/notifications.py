@@ -294,10 +294,9 @@ def _peer_change(
             label = one.label if one else ""
             received = rpc.ConnectionMessageNotification(connection, label, text, list(attachments))
             return "connection_message", "", received
-        case notifications.MessageSettled(connection, identifier, delivered):
+        case notifications.MessageSettled(connection, identifier, status):
             one = agent.connections.get(connection)
             label = one.label if one else ""
-            status: rpc.ConnectionMessageStatus = "delivered" if delivered else "failed"
             settled = rpc.MessageSettledNotification(connection, label, identifier, status)
             return "connection_message_settled", "", settled
         case notifications.ProblemReported(peer, code, comment):

@@ -4,7 +4,7 @@ It holds plaintexts, so that each try is encrypted for the DIDs of that time. On
 order is kept. It arrives at least once: the result of a post may be lost, and recipients recognise the same message id.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -49,8 +49,8 @@ def clear(tx: Transaction, one: Connection) -> Connection:
     waiting = {each.id for each in one.outbox}
     for each in one.messages:
         if each.mine and each.id in waiting:
-            tx.emit(Notify(MessageSettled(one.id, each.id, delivered=False)))
-    kept = tuple(_marked(each, each.id, delivered=False) if each.id in waiting else each for each in one.messages)
+            tx.emit(Notify(MessageSettled(one.id, each.id, "failed")))
+    kept = tuple(_marked(each, each.id, "failed") if each.id in waiting else each for each in one.messages)
     return replace(one, outbox=(), messages=kept)
 
 
@@ -83,7 +83,7 @@ def post_delivered(tx: Transaction, reference: str) -> None:
     """The endpoint has accepted the post with this reference."""
     name, head = _posted(tx, reference)
     if head is not None:
-        _finish(tx, name, head, delivered=True)
+        _finish(tx, name, head, "delivered")
 
 
 def post_failed(tx: Transaction, reference: str, *, rejected: bool = False, retry_after_s: int = 0) -> None:
@@ -92,9 +92,20 @@ def post_failed(tx: Transaction, reference: str, *, rejected: bool = False, retr
     if head is None:
         return
     if rejected and (head.tries + 1) % sending.endpoints(tx, name) == 0:
-        _finish(tx, name, head, delivered=False)
+        _finish(tx, name, head, "failed")
     else:
         _try_later(tx, name, head, retry_after_s)
+
+
+def acknowledged(tx: Transaction, name: str, ids: tuple[str, ...]) -> None:
+    """The peer's agent has received these messages, even if the result of a post was lost."""
+    unreceived = [each.id for each in tx.agent.connections[name].messages if each.mine and each.status != "received"]
+    for each in (each for each in unreceived if each in ids):
+        one = tx.agent.connections[name]
+        put(tx, replace(one, messages=tuple(_marked(known, each, "received") for known in one.messages)))
+        tx.emit(Notify(MessageSettled(name, each, "received")))
+        if one.outbox and one.outbox[0].id == each:
+            _finish(tx, name, one.outbox[0], "delivered")
 
 
 def _posted(tx: Transaction, reference: str) -> tuple[str, OutgoingMessage | None]:
@@ -133,7 +144,7 @@ def _try_later(tx: Transaction, name: str, head: OutgoingMessage, retry_after_s:
     if _is_unproved_answer(tx.agent.connections[name], head):
         ways, limit_ms = min(ways, ANSWER_ENDPOINTS_MAX), ANSWER_MS_MAX
     if tx.now - head.since >= limit_ms:
-        _finish(tx, name, head, delivered=False)
+        _finish(tx, name, head, "failed")
         return
     pause = 0
     if tries % ways == 0:
@@ -157,12 +168,13 @@ def _put_head(tx: Transaction, name: str, head: OutgoingMessage) -> OutgoingMess
     return head
 
 
-def _finish(tx: Transaction, name: str, head: OutgoingMessage, *, delivered: bool) -> None:
+def _finish(tx: Transaction, name: str, head: OutgoingMessage, status: Literal["delivered", "failed"]) -> None:
     """The first message has been accepted, or is given up."""
     one = tx.agent.connections[name]
-    kept = tuple(_marked(each, head.id, delivered=delivered) for each in one.messages)
+    is_news = any(each.mine and each.id == head.id and each.status == "waiting" for each in one.messages)
+    kept = tuple(_marked(each, head.id, status) for each in one.messages) if is_news else one.messages
     one = replace(one, outbox=one.outbox[1:], messages=kept)
-    if not delivered and one.state is ConnectionState.REQUESTED:
+    if status == "failed" and one.state is ConnectionState.REQUESTED:
         put(tx, clear(tx, one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))
         return
@@ -172,12 +184,10 @@ def _finish(tx: Transaction, name: str, head: OutgoingMessage, *, delivered: boo
         one = replace(one, relationship=replace(one.relationship, mine=rotation.old, rotation=None))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be told of the new DID; the old one stays.")))
     put(tx, one)
-    if any(each.mine and each.id == head.id for each in kept):
-        tx.emit(Notify(MessageSettled(name, head.id, delivered)))
+    if is_news:
+        tx.emit(Notify(MessageSettled(name, head.id, status)))
     _post_head(tx, name)
 
 
-def _marked(message: BasicMessage, wanted: str, *, delivered: bool) -> BasicMessage:
-    if not message.mine or message.id != wanted:
-        return message
-    return replace(message, status="delivered" if delivered else "failed")
+def _marked(message: BasicMessage, wanted: str, status: Literal["delivered", "received", "failed"]) -> BasicMessage:
+    return replace(message, status=status) if message.mine and message.id == wanted else message

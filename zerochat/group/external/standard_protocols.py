@@ -10,8 +10,7 @@ from zerochat.crypto.encoding import compact_json
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
-from zerochat.didcomm.protocols import STANDARD, basic, exchange, features, ping, problem, standard_answer
-from zerochat.didcomm.protocols.ack import is_empty
+from zerochat.didcomm.protocols import STANDARD, ack, basic, exchange, features, ping, problem, standard_answer
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.uri import parse_type
@@ -77,6 +76,7 @@ def send_message(tx: Transaction, name: str, text: str) -> str:
     if not _reachable(tx, peer):
         raise NotConnected(peer=label_of(tx, peer))
     message = basic.basic(text, tx.now // 1000, tx.context.random, _profile(tx, peer))
+    message = replace(message, please_ack=("",))
     _store_message(tx, name, BasicMessage(message.id, tx.now, mine=True, text=text, status="waiting"))
     outbox.submit(tx, name, message)
     return message.id
@@ -159,6 +159,8 @@ def receive_message(
 
     An unknown message changes nothing: it may be of a later version, and is answered with a problem report.
     """
+    if peer.connection and (acknowledged := ack.acknowledged(message)):
+        outbox.acknowledged(tx, peer.connection, acknowledged)
     if ping.is_response(message):
         _receive_pong(tx, peer, message, relationship)
     elif features.is_disclosure(message):
@@ -168,8 +170,11 @@ def receive_message(
     elif peer.connection and basic.is_basic(message):
         found = basic.read_basic(message)
         received = BasicMessage(message.id, tx.now, mine=False, text=found.content, attachments=found.attachments)
+        earlier = [each.id for each in tx.agent.connections[peer.connection].messages if not each.mine]
         if _store_message(tx, peer.connection, received):
             tx.emit(Notify(BasicMessageReceived(peer.connection, found.content, found.attachments)))
+        if owed := ack.acks_to_send(message, earlier):
+            _reply(tx, peer, ack.pure_ack(message, owed, tx.context.random, _profile(tx, peer)), handle)
     else:
         disclosed = CONNECTION_FEATURES if peer.connection else MEMBER_FEATURES
         reply = standard_answer(message, disclosed=disclosed, random=tx.context.random, profile=_profile(tx, peer))
@@ -198,7 +203,7 @@ def _reply(tx: Transaction, peer: PeerRef, reply: Message, handle: int | None) -
 
 def _is_supported(message: Message) -> bool:
     """Whether the message type is known, now or in the past: late copies are no problem."""
-    if is_empty(message) or ping.is_ping(message) or not problem.may_report(message):
+    if ack.is_empty(message) or ping.is_ping(message) or not problem.may_report(message):
         return True
     return parse_type(message.type).protocol == "didexchange" or message.type.startswith(messages.PROTOCOL)
 

@@ -27,8 +27,8 @@ class BasicMessage(Redacted, frozen=True):
     """When it was sent or received, UTC ms."""
     mine: bool
     text: str
-    status: Literal["", "waiting", "delivered", "failed"] = ""
-    """Of our own: whether the peer's endpoint has accepted it."""
+    status: Literal["", "waiting", "delivered", "received", "failed"] = ""
+    """Of our own: whether the peer's endpoint has accepted it, and the peer's agent has acknowledged it."""
     attachments: tuple[str, ...] = ()
     """What the sender calls the attachments, which are not kept."""
 
