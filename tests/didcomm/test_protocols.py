@@ -217,6 +217,8 @@ def test_the_drafts_and_other_makers_disclosures_are_read():
     )
     limit = [{"feature-type": "constraint", "id": "max_receive_bytes", "value": "65536"}]
     assert features.read_disclosure(message(features.DISCLOSE, {"disclosures": limit})).max_receive_bytes == 65536
+    limit = [{"feature-type": "constraint", "id": "max_receive_bytes", "max_receive_bytes": "65536"}]
+    assert features.read_disclosure(message(features.DISCLOSE, {"disclosures": limit})).max_receive_bytes == 65536
 
 
 @pytest.mark.parametrize(

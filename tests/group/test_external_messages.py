@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4, resolve
-from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.didcomm.protocols import features, routing
 from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
+from zerochat.group.external import standard_protocols
 from zerochat.group.inputs import AcceptConnection, OfferConnection, SendBasicMessage, WebReceived
 from zerochat.group.links.relationship import pack, unpack
 from zerochat.group.notifications import BasicMessageReceived, MessageSettled, ProblemReported
@@ -138,3 +140,32 @@ def test_a_forward_does_not_tell_which_connections_an_agent_has():
     key = packer.their_key(resolve(outer.theirs), outer.theirs)
     two.process("alice", WebReceived(packer.anoncrypt(plain, recipient=key, random=two.rng.randbytes)))
     assert not two.news("alice", BasicMessageReceived)
+
+
+# --- features -------------------------------------------------------------------------------------------------------
+
+
+def disclosed_by_alice(two, *selected):
+    two.at[BOB] = "alice"
+    query = features.queries(two.rng.randbytes, *(features.Query(kind, "*") for kind in selected))
+    two.process("alice", WebReceived(envelope_from_bob(two, query)))
+    answer = unpack(two.one("bob").relationship, two.sent[-1], PACKERS["didcomm/v2"])[1]
+    return features.read_disclosure(answer)
+
+
+def test_features_are_what_a_connection_speaks():
+    two = Two()
+    two.connect()
+    found = disclosed_by_alice(two, "protocol", "constraint")
+    roles = dict(found.protocols)
+    assert roles["https://didcomm.org/out-of-band/2.0"] == roles["https://didcomm.org/out-of-band/1.1"]
+    assert set(roles["https://didcomm.org/didexchange/1.1"]) == {"requester", "responder"}
+    assert set(roles["https://didcomm.org/did-rotate/1.0"]) == {"rotating_party", "observing_party"}
+    assert all(roles.values()) and not any("zerochat" in name or "pub-sub" in name for name in roles)
+    assert found.max_receive_bytes == ENVELOPE_BYTES_MAX
+
+
+def test_members_disclose_that_they_publish_and_subscribe():
+    roles = dict(standard_protocols.MEMBER_FEATURES.protocols)
+    assert roles["https://didcomm.org/pub-sub/1.0"] == ("publisher", "subscriber")
+    assert not any("out-of-band" in name or "basicmessage" in name for name in roles), "nothing of other connections"

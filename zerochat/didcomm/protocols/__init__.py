@@ -18,7 +18,7 @@ STANDARD = Features(
         (features.PROTOCOL, ("requester", "responder")),
         (features.PROTOCOL_V1, ("requester", "responder")),
         (problem.PROTOCOL, ("notifier", "notified")),
-        (ack.EMPTY_PROTOCOL, ()),
+        (ack.EMPTY_PROTOCOL, ("sender", "receiver")),
     )
 )
 """Protocols of `standard_answer`; every relationship may know them, because they can be probed."""

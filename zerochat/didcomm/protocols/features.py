@@ -95,6 +95,8 @@ class _Disclosure(msgspec.Struct, frozen=True):
     id: Text
     roles: Annotated[list[Name], msgspec.Meta(max_length=ROLES_MAX)] | None = None
     value: Name | int | None = None
+    max_receive_bytes: Name | int | None = None
+    """Instead of `value`, as in the example of DIDComm v2.1."""
 
 
 class _DiscloseBody(msgspec.Struct, frozen=True):
@@ -142,7 +144,8 @@ def read_disclosure(message: Message) -> Features:
         listed = [(entry.pid or entry.ptid, entry.roles) for entry in read_body(message, _DiscloseBodyV1).protocols]
         return Features(tuple((name, tuple(roles or ())) for name, roles in listed if name is not None))
     found = read_body(message, _DiscloseBody).disclosures
-    limits = [entry.value for entry in found if (entry.feature_type, entry.id) == ("constraint", "max_receive_bytes")]
+    constraints = [entry for entry in found if (entry.feature_type, entry.id) == ("constraint", "max_receive_bytes")]
+    limits = [entry.max_receive_bytes if entry.value is None else entry.value for entry in constraints]
     return Features(
         tuple((entry.id, tuple(entry.roles or ())) for entry in found if entry.feature_type == "protocol"),
         tuple(entry.id for entry in found if entry.feature_type == "goal-code"),
@@ -214,7 +217,8 @@ def _entries(features: Features) -> list[dict[str, Any]]:
     entries += [{"feature-type": "header", "id": header} for header in features.headers]
     if features.max_receive_bytes is not None:
         limit = str(features.max_receive_bytes)
-        entries.append({"feature-type": "constraint", "id": "max_receive_bytes", "value": limit})
+        named = {"value": limit, "max_receive_bytes": limit}  # the text says the one, the example has the other
+        entries.append({"feature-type": "constraint", "id": "max_receive_bytes", **named})
     return entries
 
 

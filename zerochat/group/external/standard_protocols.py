@@ -9,8 +9,21 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import compact_json
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import Packer, Profile
-from zerochat.didcomm.protocols import STANDARD, ack, basic, exchange, features, ping, problem, standard_answer
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, Packer, Profile
+from zerochat.didcomm.protocols import (
+    STANDARD,
+    ack,
+    basic,
+    didexchange,
+    exchange,
+    features,
+    oob_read,
+    ping,
+    problem,
+    rotate,
+    routing,
+    standard_answer,
+)
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.uri import parse_type
@@ -35,10 +48,28 @@ MESSAGES_MAX, MESSAGES_CHARS_MAX = 200, 256 * 1024
 own limits."""
 UNSUPPORTED, EXPIRED = "e.m.msg.unsupported", "e.m.req.time"
 
-CONNECTION_FEATURES = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
+CONNECTION_FEATURES = STANDARD | Features(
+    protocols=(
+        (basic.PROTOCOL, ("sender", "receiver")),
+        (basic.PROTOCOL_V1, ("sender", "receiver")),
+        (oob_read.PROTOCOL, ("sender", "receiver")),
+        (oob_read.PROTOCOL_V1, ("sender", "receiver")),
+        (didexchange.PROTOCOLS["1.0"], ("requester", "responder")),
+        (didexchange.PROTOCOLS["1.1"], ("requester", "responder")),
+        (rotate.PROTOCOL, ("rotating_party", "observing_party")),
+        (routing.PROTOCOL, ("sender", "recipient")),
+    ),
+    max_receive_bytes=ENVELOPE_BYTES_MAX,
+)
 """The features disclosed to a connection, which it could also find out by trying."""
+PUB_SUB = "https://didcomm.org/pub-sub/1.0"
+"""How the thesis calls its protocol of groups, whose queues ours have."""
 MEMBER_FEATURES = STANDARD | Features(
-    protocols=((exchange.PROTOCOL.rstrip("/"), ()), (messages.PROTOCOL.rstrip("/"), ("member",)))
+    protocols=(
+        (exchange.PROTOCOL.rstrip("/"), ("requester", "responder")),
+        (messages.PROTOCOL.rstrip("/"), ("member",)),
+        (PUB_SUB, ("publisher", "subscriber")),
+    )
 )
 """The features disclosed to a member: nothing that would link it to other groups or connections."""
 
