@@ -132,7 +132,25 @@ def test_a_sealed_invitation_needs_the_key_of_its_link(nodes):
     with pytest.raises(NoInvitationThere, match="cut off"):
         fetch_invitation(link[:-2])
     page = hear(raw(b, request(b"GET", b"/?_oobid=sealed", Content_Type="", Accept="text/html")))
-    assert page.startswith(b"HTTP/1.1 200 ") and b"text/plain" in page and b"F8" in page and b"sealed" not in page
+    assert page.startswith(b"HTTP/1.1 200 ") and b"text/html" in page and b"F8" in page and b"sealed" not in page
+
+
+def test_a_browser_gets_a_page_that_says_what_to_do(nodes):
+    """It contains nothing of the request, and looking at it uses nothing up."""
+    b = nodes()
+    b.web.publish_invitation("one", LONG, 60, uses=1)
+    html = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"
+    pages = {
+        re.sub(rb"Date: [^\r]*\r\n", b"", hear(raw(b, request(b"GET", path, Content_Type="", Accept=html))))
+        for path in (b"/?_oobid=one", b"/i?_oobid=one&x=%3Cscript%3E", f"/?_oob={OOB}".encode(), b"/?oob=%3Cscript%3E")
+    }
+    (page,) = pages
+    assert page.startswith(b"HTTP/1.1 200 ") and b"zerochat join LINK" in page and b"script" not in page.lower()
+    assert b"no-store" in page and b"default-src 'none'" in page
+    for path in (b"/?_oobid=none", b"/"):
+        assert b" 404 " in hear(raw(b, request(b"GET", path, Content_Type="", Accept=html)))
+    found = hear(raw(b, request(b"GET", b"/?_oobid=one", Content_Type="", Accept="application/json, text/html")))
+    assert json.loads(found.partition(b"\r\n\r\n")[2]) == INVITATION
 
 
 NO_INVITATION = {

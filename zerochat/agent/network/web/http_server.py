@@ -1,4 +1,4 @@
-"""HTTP server: envelopes by POST, WebSocket sessions, and short links to invitations.
+"""HTTP server: envelopes by POST, WebSocket sessions, short links to invitations, and their page for browsers.
 
 DIDComm v2.1, "Transports": a POST is answered with an empty 202, here only after the owner has accepted the envelope.
 Any path is accepted, because a reverse proxy may have paths of its own.
@@ -14,6 +14,7 @@ from typing import TypeAlias
 from aiohttp import ClientError, web
 from msgspec import Struct
 
+from zerochat.agent.network.web import browser_page
 from zerochat.agent.network.web.event_queue import EventQueue
 from zerochat.agent.network.web.events import (
     ENCRYPTED,
@@ -34,18 +35,14 @@ from zerochat.agent.network.web.listener import (
     ListeningSocket,
     bare,
 )
-from zerochat.agent.network.web.short_links import ShortLinks
+from zerochat.agent.network.web.short_links import INVITATION_PARAMETERS, ShortLinks
 from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, WebSocketSession
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 PLAIN = "application/didcomm-plain+json"
 JSON_TYPES = (PLAIN, "application/json")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-FOR_BROWSERS = (
-    b"This is an invitation to a group in zerochat. It cannot be used in a browser. Install zerochat, run it, choose to"
-    b" join a group (F8), and paste the whole link, with the part after #.\n"
-)
-PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+HTML = "text/html"
 
 
 class PostResponse(Struct, frozen=True):
@@ -136,7 +133,7 @@ class Server:
             return bare(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, POST"})
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._session(request)
-        return self._short_link(request)
+        return self._invitation(request)
 
     async def _post(self, request: web.BaseRequest) -> web.StreamResponse:
         media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -238,18 +235,24 @@ class Server:
             self._events.put(Closed(session.handle, None))
         return websocket
 
-    def _short_link(self, request: web.BaseRequest) -> web.StreamResponse:
-        ids = request.rel_url.query.getall("_oobid", [])
-        link = self._links.find(ids[0], self._now()) if len(ids) == 1 else None
-        if link is None:
-            return self._refuse(HTTPStatus.NOT_FOUND)
+    def _invitation(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The invitation behind a short link for an agent, and instructions for a browser, which may have a long link
+        of ours as well. A browser's look counts as no use."""
+        query = request.rel_url.query
         accept = request.headers.get("Accept", "").lower()
         asked = next((media_type for media_type in JSON_TYPES if media_type in accept), None)
+        is_browser = HTML in accept and asked is None
+        if is_browser and any(name in query for name in INVITATION_PARAMETERS):
+            return BareResponse(body=browser_page.PAGE, headers=browser_page.HEADERS)
+        ids = query.getall("_oobid", [])
+        link = self._links.find(ids[0], self._now(), counts=not is_browser) if len(ids) == 1 else None
+        if link is None:
+            return self._refuse(HTTPStatus.NOT_FOUND)
         if link.document is not None and asked is not None:
-            return BareResponse(body=link.document, headers={"Content-Type": asked, **PRIVATE})
-        if not link.url:
-            return BareResponse(body=FOR_BROWSERS, headers={"Content-Type": "text/plain; charset=utf-8", **PRIVATE})
-        return bare(HTTPStatus.FOUND, {"Location": link.url, **PRIVATE}, last=False)
+            return BareResponse(body=link.document, headers={"Content-Type": asked, **browser_page.PRIVATE})
+        if is_browser or not link.url:
+            return BareResponse(body=browser_page.PAGE, headers=browser_page.HEADERS)
+        return bare(HTTPStatus.FOUND, {"Location": link.url, **browser_page.PRIVATE}, last=False)
 
     def _refuse(self, status: HTTPStatus) -> BareResponse:
         self._events.counts[f"web.{status.value}"] += 1

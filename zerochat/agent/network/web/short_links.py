@@ -59,13 +59,13 @@ class ShortLinks:
     def withdraw(self, oobid: str) -> None:
         self._links.pop(self._name(oobid), None)
 
-    def find(self, oobid: str, now: float) -> Link | None:
-        """The link with this id, and count one use; None: unknown or expired."""
+    def find(self, oobid: str, now: float, *, counts: bool = True) -> Link | None:
+        """The link with this id, and count one use unless not `counts`; None: unknown or expired."""
         name = self._name(oobid[:OOBID_CHARS_MAX])
         link = self._links.get(name)
         if link is None:
             return None
-        if link.uses is not None:
+        if link.uses is not None and counts:
             link.uses -= 1
         if now >= link.until or link.uses == 0:
             del self._links[name]
