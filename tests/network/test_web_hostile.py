@@ -57,6 +57,9 @@ NO_ENVELOPE = {
     "text": (request(body=b"x", Content_Type="text/plain"), 415),
     "JSON": (request(body=b"x", Content_Type="application/json"), 415),
     "a plaintext": (request(body=b"x", Content_Type="application/didcomm-plain+json"), 415),
+    "a signed message": (request(body=b"x", Content_Type="application/didcomm-signed+json"), 415),
+    "a plaintext as an envelope": (request(body=b'{"id":"1","type":"a/b/1.0/c","body":{}}'), 415),
+    "a signed message as an envelope": (request(body=b'{"payload":"e30","signatures":[{"signature":"eA"}]}'), 415),
     "no type": (request(body=b"x", Content_Type=""), 415),
     "gzip": (request(body=b"x", Content_Encoding="gzip"), 415),
     "nothing": (request(), 400),
@@ -78,6 +81,7 @@ def test_a_refusal_is_short(nodes, sent, status):
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.") and head.split()[1] == b"%d" % status, answer
     assert not re.search(rb"(?i)aiohttp|python|zerochat|server:", answer)
+    assert (status == 415) == (b"Accept: application/didcomm-encrypted+json," in head)
     assert not body or body.startswith(b"HTTP/1."), answer  # (what follows is the answer to what was sent after it)
     b.tx()
     assert not b.news

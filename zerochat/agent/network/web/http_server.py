@@ -37,10 +37,13 @@ from zerochat.agent.network.web.listener import (
 )
 from zerochat.agent.network.web.short_links import INVITATION_PARAMETERS, ShortLinks
 from zerochat.agent.network.web.websocket_session import MESSAGE_BYTES_LIMIT, WebSocketSession
+from zerochat.didcomm.layers import MediaType, media_type_of
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.errors import Malformed
 
-PLAIN = "application/didcomm-plain+json"
-JSON_TYPES = (PLAIN, "application/json")
+JSON_TYPES = (MediaType.PLAIN.value, "application/json")
+ENCRYPTED_ONLY = {"Accept": f"{ENCRYPTED}, {MediaType.ENCRYPTED_V1}"}
+"""With the refusal of what is not encrypted (RFC 9110, section 15.5.16)."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 HTML = "text/html"
 
@@ -138,7 +141,7 @@ class Server:
     async def _post(self, request: web.BaseRequest) -> web.StreamResponse:
         media_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media_type not in ENVELOPE_TYPES or "Content-Encoding" in request.headers:
-            return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, ENCRYPTED_ONLY)
         if (request.content_length or 0) > ENVELOPE_BYTES_MAX:
             return self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if not self._events.has_room() or not self._events.may_read():
@@ -157,6 +160,8 @@ class Server:
             self._events.grow(-len(body))
         if status is not None:
             return self._refuse(status)
+        if _is_unencrypted(body):
+            return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, ENCRYPTED_ONLY)
         connection = self._accepted(request)
         if connection is not None:
             connection.is_answered = True
@@ -254,10 +259,20 @@ class Server:
             return BareResponse(body=browser_page.PAGE, headers=browser_page.HEADERS)
         return bare(HTTPStatus.FOUND, {"Location": link.url, **browser_page.PRIVATE}, last=False)
 
-    def _refuse(self, status: HTTPStatus) -> BareResponse:
+    def _refuse(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> BareResponse:
         self._events.counts[f"web.{status.value}"] += 1
-        busy = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        busy = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else headers
         return bare(status, busy)
+
+
+def _is_unencrypted(body: bytearray) -> bool:
+    """Whether this is a plaintext or signed message, whatever its media type says."""
+    if b'"ciphertext"' in body:
+        return False
+    try:
+        return media_type_of(bytes(body)) in (MediaType.PLAIN, MediaType.SIGNED)
+    except Malformed:
+        return False
 
 
 class InboundSession(WebSocketSession):
