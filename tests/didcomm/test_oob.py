@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, base58, compact_json
-from zerochat.crypto.keys import PublicKey, new_secret, public_of
+from zerochat.crypto.keys import PublicKey, SecretKey, new_secret, public_of
+from zerochat.didcomm import jws
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import did_key_of, new_peer2, new_peer4, resolve
-from zerochat.didcomm.message import dump
+from zerochat.didcomm.message import Message, dump
+from zerochat.didcomm.packer import OwnKey
 from zerochat.didcomm.protocols import oob_read, oob_write
 from zerochat.didcomm.protocols.didexchange import service_v1
 from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invitation
@@ -333,3 +336,37 @@ def test_a_connection_is_used_again():
     reply = oob_write.reuse_accepted(asked, DICE)
     assert oob_write.is_reuse(asked) and oob_write.is_reuse_accepted(reply, asked) and reply.pthid == ID
     assert not oob_write.is_reuse_accepted(reply, oob_write.reuse(ID, DICE))
+
+
+# --- signed invitations ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new", [new_peer2, new_peer4])
+def test_a_signed_invitation_is_verified(new):
+    inviter, other = new(DICE, []), new(DICE, [])
+    message = oob_write.invitation(inviter.did, DICE, goal="Alice")
+
+    def link(signer, kid):
+        return oob_write.link(URI, message, OwnKey(kid, SecretKey("Ed25519", signer.signing_seed)))
+
+    good = link(inviter, inviter.kid_signing)
+    found = read_invitation(good)
+    assert isinstance(found, OutOfBand) and found.signed and found.goal == "Alice"
+    assert replace(found, signed=False) == read_invitation(oob_write.link(URI, message))
+    tree = json.loads(base64.urlsafe_b64decode(good.partition("_oob=")[2] + "=="))
+    forged = {**tree, "payload": b64url(compact_json({**v2(), "from": inviter.did}))}
+    for bad in (
+        link(other, inviter.kid_signing),
+        link(other, other.kid_signing),
+        f"{URI}?_oob={b64url(compact_json(forged))}",
+        f"{URI}?_oob={b64url(compact_json({**tree, 'signature': ''}))}",
+    ):
+        with pytest.raises(Refused, match="signature"):
+            read_invitation(bad)
+    flat = {name: tree[name] for name in ("protected", "header", "signature")}
+    general = {"payload": tree["payload"], "signatures": [flat]}
+    assert read_invitation(json.dumps(general)) == found
+    ping = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", from_=inviter.did)
+    signed = jws.sign(dump(ping), [(inviter.kid_signing, SecretKey("Ed25519", inviter.signing_seed))])
+    with pytest.raises(Refused, match="not an invitation"):
+        read_invitation(signed.decode())

@@ -177,6 +177,15 @@ def test_invitation_may_name_the_connection(envelope):
     assert two.one("alice").label == "the archive" and two.one("alice").state == "established"
 
 
+def test_an_invitation_may_be_signed():
+    two = Two()
+    offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600, signed=True))
+    found = invitation(offered.url)
+    assert found.signed
+    two.ask("bob", AcceptConnection(found, "alice"))
+    assert two.one("alice").state == two.one("bob").state == "established"
+
+
 def test_unanswered_invitation_is_deleted():
     two = Two()
     offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))

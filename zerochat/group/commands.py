@@ -192,9 +192,8 @@ def handle_command(tx: Transaction, command: Command) -> Result:
             if mediate:
                 mediators.request_mediation(tx, name)
             return ConnectionUpdated(name)
-        case OfferConnection(envelope, label, lifetime_s, name, curve):
-            label = label or tx.agent.label
-            return ConnectionOffered(*connections.create_invitation(tx, envelope, label, lifetime_s, name, curve))
+        case OfferConnection():
+            return ConnectionOffered(*connections.create_invitation(tx, command))
         case EndConnection(reference):
             name = find_connection(tx.agent, reference)
             if tx.agent.connections[name].mediation is not None:

@@ -333,6 +333,8 @@ class OfferConnection(Struct, frozen=True):
     """The local name of the connection; empty: what the peer says."""
     curve: KeyKind = "X25519"
     """The curve of an agreement key beside X25519."""
+    signed: bool = False
+    """Whether the invitation is signed (DIDComm v2 only)."""
 
 
 class EndConnection(Struct, frozen=True):

@@ -505,6 +505,7 @@ complete -c zerochat -n '__zerochat_at \' connect\'' -l invite -d 'create a link
 complete -c zerochat -n '__zerochat_at \' connect\'' -l name -x -d 'local name for the connection'
 complete -c zerochat -n '__zerochat_at \' connect\'' -l envelope -x -a 'didcomm/v2 didcomm/v1' -d 'message format for --invite: DIDComm v2, or Aries RFC 0019 for older agents (default: didcomm/v2)'
 complete -c zerochat -n '__zerochat_at \' connect\'' -l curve -x -a 'X25519 P-256 P-384 P-521' -d 'with --invite: a curve for agents that do not have X25519 (default: X25519)'
+complete -c zerochat -n '__zerochat_at \' connect\'' -l signed -d 'with --invite: sign the link, so that a change is noticed (v2 only; some agents cannot read it)'
 complete -c zerochat -n '__zerochat_at \' connect\'' -l expires -x -d 'with --invite: lifetime, such as 90s, 30m, 24h or 7d (default: 24h)'
 complete -c zerochat -n '__zerochat_at \' connect\'' -l timeout -x -d 'seconds to wait for the connection (default: 30)'
 complete -c zerochat -n '__zerochat_at \' connections\'' -s h -l help -d 'show this help message and exit'

@@ -127,6 +127,11 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
         help="with --invite: a curve for agents that do not have X25519 (default: %(default)s)",
     )
     parser.add_argument(
+        "--signed",
+        action="store_true",
+        help="with --invite: sign the link, so that a change is noticed (v2 only; some agents cannot read it)",
+    )
+    parser.add_argument(
         "--expires",
         dest="expires_s",
         type=lifetime,
@@ -200,6 +205,7 @@ def _offer(options: Options, out: Output) -> ExitCode:
             expires_s=options.expires_s or EXPIRES_S,
             name=options.name or "",
             curve=options.curve,
+            signed=options.signed,
         )
         if agent.own:
             narrate("This link works only while your agent runs: start `zerochat agent`, or the chat.")

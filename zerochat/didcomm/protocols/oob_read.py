@@ -6,8 +6,9 @@
     ?_oobid=  a short link, from which the invitation has to be fetched        (both)
     ?c_i=     an invitation of the older protocols (RFC 0160): recognised, and refused
 
-All become one value. An invitation comes over an open channel and proves nothing: the owner of its keys is proven by an
-answer only. Nothing is resolved or fetched here.
+All become one value. An invitation 2.0 may be signed by its inviter ("Tamper Resistance"): then its signature must be
+valid. An invitation comes over an open channel and proves nothing else: the owner of its keys is proven by an answer
+only. Nothing is fetched here.
 
 zerochat's group invitations are in `didcomm/invitation.py`. The `why` of a refusal is a clause about the pasted text.
 """
@@ -19,18 +20,22 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url_bytes, strict_json
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.structs import Redacted
+from zerochat.didcomm import jws
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, Service
+from zerochat.didcomm.did import resolve as resolve_did
+from zerochat.didcomm.layers import is_signed, open_layers
 from zerochat.didcomm.message import ID_CHARS_MAX, Message, parse
 from zerochat.didcomm.protocols.bodies import Name, Text, read_attachment, read_body, read_tree
 from zerochat.didcomm.service import Route, routes, verkey
 from zerochat.didcomm.uri import TYPE_CHARS_MAX, MessageType, parse_protocol, parse_type
 from zerochat.didcomm.v1 import parse_v1
-from zerochat.errors import Malformed, Refused
+from zerochat.errors import Malformed, Refused, RemoteError
 
 PROTOCOL: Final = "https://didcomm.org/out-of-band/2.0"
 PROTOCOL_V1: Final = "https://didcomm.org/out-of-band/1.1"
@@ -72,6 +77,8 @@ class OutOfBand(Redacted, frozen=True):
     """Messages to answer one of, by preference."""
     expires_time: int | None = None
     """UTC seconds."""
+    signed: bool = False
+    """Whether the inviter's DID has signed it (2.0 only), so that no third party has changed it."""
 
 
 class ShortLink(Struct, frozen=True):
@@ -153,7 +160,24 @@ class _BodyV1(_Body, frozen=True):
 
 
 def read_json(data: bytes) -> OutOfBand:
-    """Parse an invitation message of either format. Raises Malformed, and Refused like `read_invitation`."""
+    """Parse an invitation message of either format, signed or not. Raises Malformed, and Refused like
+    `read_invitation`."""
+    if len(data) <= LINK_CHARS_MAX and is_signed(data):
+        return replace(_read_plain(_verified(data)), signed=True)
+    return _read_plain(data)
+
+
+def _verified(data: bytes) -> bytes:
+    """The plaintext of a message that its `from` has signed. Raises Refused."""
+    try:
+        signed = jws.read(data)
+        open_layers(data, secret_of=lambda kid: None, resolve=resolve_did)
+    except RemoteError:
+        raise Refused(why="its signature is not that of its sender; it may have been changed") from None
+    return signed.payload
+
+
+def _read_plain(data: bytes) -> OutOfBand:
     try:
         tree = strict_json(data, LINK_CHARS_MAX)
     except Malformed:

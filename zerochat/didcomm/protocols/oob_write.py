@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
+from zerochat.didcomm import jws
 from zerochat.didcomm.attachment import Attachment, dump_attachment
 from zerochat.didcomm.did import did_key_of
 from zerochat.didcomm.message import Message, dump, new_id, same_type
+from zerochat.didcomm.packer import OwnKey
 from zerochat.didcomm.protocols.oob_read import INVITATION, INVITATION_V1, PROTOCOL_V1
 from zerochat.didcomm.v1 import dump_v1
 from zerochat.errors import Malformed
@@ -84,14 +86,16 @@ def inline_service(uri: str, key: PublicKey, routing_keys: Sequence[str] = ()) -
     return {**service, "routingKeys": list(routing_keys)} if routing_keys else service
 
 
-def link(page: str, message: Message) -> str:
-    """An invitation as a link to a page, which browsers show to users without an agent.
+def link(page: str, message: Message, signer: OwnKey | None = None) -> str:
+    """An invitation as a link to a page, which browsers show to users without an agent; version 2 may be signed.
 
     Padding is omitted in version 2 and written in version 1, as in the specifications' examples.
     """
     mark = "&" if "?" in page else "?"
     if same_type(message.type, INVITATION):
-        return f"{page}{mark}_oob={b64url(dump(message))}"
+        plain = dump(message)
+        data = plain if signer is None else jws.sign(plain, [(signer.kid, signer.key)], flattened=True)
+        return f"{page}{mark}_oob={b64url(data)}"
     text = b64url(dump_v1(message))
     return f"{page}{mark}oob={text}{'=' * (-len(text) % 4)}"
 

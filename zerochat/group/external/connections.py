@@ -9,11 +9,11 @@ An agent without an address of its own requests the answer on the same connectio
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
-from zerochat.crypto.keys import KeyKind, PublicKey, SecretKey
+from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import Packer, Profile
+from zerochat.didcomm.packer import OwnKey, Packer, Profile
 from zerochat.didcomm.protocols import didexchange, oob_read, oob_write, ping, problem
 from zerochat.didcomm.protocols import rotate as did_rotate
 from zerochat.didcomm.protocols.ack import empty
@@ -24,6 +24,7 @@ from zerochat.group.effects import Notify
 from zerochat.group.external import outbox, v1_rotation
 from zerochat.group.external.changes import notify, put
 from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
+from zerochat.group.inputs import OfferConnection
 from zerochat.group.links.mediator_proof import AMPLIFICATION
 from zerochat.group.links.relationship import Relationship, RelationshipState, check_peer, pack_end, rotate, unpack
 from zerochat.group.notifications import ConnectionChanged
@@ -157,27 +158,25 @@ def _new_identity(tx: Transaction, envelope: str, theirs: str) -> Identity:
     return new_peer4(tx.context.random, services, tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind)
 
 
-def create_invitation(
-    tx: Transaction, envelope: str, label: str, lifetime_s: int, local_name: str = "", curve: KeyKind = "X25519"
-) -> tuple[str, str, int]:
-    """Create an invitation to connect, with our `label`: the connection's id, the link, and its expiry in UTC seconds.
-    The connection is called `local_name`, or, if that is empty, what the peer says. `curve`: that of a key beside
-    X25519, for agents without it."""
+def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, str, int]:
+    """Create an invitation to connect: the connection's id, the link, and its expiry in UTC seconds."""
     if not tx.agent.web_uris:
         raise NoAddress()
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
-    identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"), curve)
-    name, expires = b64url(tx.context.random(9)), tx.now // 1000 + lifetime_s
+    envelope, label = wanted.envelope, wanted.label or tx.agent.label
+    identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"), wanted.curve)
+    name, expires = b64url(tx.context.random(9)), tx.now // 1000 + wanted.lifetime_s
     if envelope == "didcomm/v1":
         invitation = oob_write.invitation_v1([identity.did], label, tx.context.random, expires_time=expires)
     else:
         invitation = oob_write.invitation(identity.did, tx.context.random, goal=label, expires_time=expires)
-    url = oob_write.link(tx.agent.web_uris[0], invitation)
+    signer = OwnKey(identity.kid_signing, SecretKey("Ed25519", identity.signing_seed)) if wanted.signed else None
+    url = oob_write.link(tx.agent.web_uris[0], invitation, signer)
     relationship = Relationship("", identity, "", name, identity.did, requester=False)
     one = Connection(
         id=name,
-        label=_shown_label(local_name),
+        label=_shown_label(wanted.name),
         envelope=envelope,
         relationship=relationship,
         state=ConnectionState.OFFERED,

@@ -50,7 +50,11 @@ def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnec
     curve = next((kind for kind in AGREEMENT_KINDS if kind == params.curve), None)
     if curve is None or (curve != "X25519" and params.envelope == "didcomm/v1"):
         raise BadRequest(why=f"the curve is one of {', '.join(AGREEMENT_KINDS)}; DIDComm v1 has X25519 only")
-    return OfferConnection(check_envelope(params.envelope), "", params.expires_s, params.name, curve)
+    if params.signed and params.envelope == "didcomm/v1":
+        raise BadRequest(why="DIDComm v1 has no signed invitations")
+    return OfferConnection(
+        check_envelope(params.envelope), "", params.expires_s, params.name, curve, signed=params.signed
+    )
 
 
 def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
