@@ -7,15 +7,20 @@ from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
 from zerochat.didcomm import PACKERS
+from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer4, resolve
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.didcomm.protocols import features, routing
 from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
-from zerochat.group.external import standard_protocols
-from zerochat.group.inputs import AcceptConnection, OfferConnection, SendBasicMessage, WebReceived
+from zerochat.errors import PostTooLong, RemoteError
+from zerochat.group.external import invited_requests, standard_protocols
+from zerochat.group.external.connections import CannotConnect
+from zerochat.group.external.invited_requests import TEXT_BYTES_MAX
+from zerochat.group.inputs import AcceptConnection, OfferConnection, SendBasicMessage, TimerFired, WebReceived
 from zerochat.group.links.relationship import pack, unpack
 from zerochat.group.notifications import BasicMessageReceived, MessageSettled, ProblemReported
+from zerochat.group.timer_kinds import TimerKind
 
 ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 
@@ -169,3 +174,58 @@ def test_members_disclose_that_they_publish_and_subscribe():
     roles = dict(standard_protocols.MEMBER_FEATURES.protocols)
     assert roles["https://didcomm.org/pub-sub/1.0"] == ("publisher", "subscriber")
     assert not any("out-of-band" in name or "basicmessage" in name for name in roles), "nothing of other connections"
+
+
+# --- requests of invitations ----------------------------------------------------------------------------------------
+
+
+@ENVELOPES
+def test_an_invitation_carries_a_text_that_is_shown_once_connected(envelope):
+    two = Two()
+    offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600, message="It is me."))
+    two.down = {ALICE}
+    two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
+    assert not two.news("bob", BasicMessageReceived), "the invitation proves nothing yet"
+    two.down = set()
+    two.now += 60_000
+    two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
+    assert [told.text for told in two.news("bob", BasicMessageReceived)] == ["It is me."]
+    assert two.one("bob").request is None
+    with pytest.raises(PostTooLong):
+        two.ask("alice", OfferConnection(envelope, "Alice", 3600, message="x" * (TEXT_BYTES_MAX + 1)))
+
+
+@ENVELOPES
+def test_the_first_supported_request_of_an_invitation_is_answered(envelope):
+    two = Two()
+    offered = invitation(two.ask("alice", OfferConnection(envelope, "Alice", 3600)).url)
+    query = features.queries(two.rng.randbytes)
+    asked = replace(query, id="asked")
+    packer = PACKERS[envelope]
+    requests = (
+        Attachment(json="no message"),
+        invited_requests.attached(replace(query, type="https://example.org/chess/1.0/move"), packer),
+        Attachment(links=("https://example.org/",), hash="x"),
+        invited_requests.attached(asked, packer),
+        invited_requests.attached(replace(query, id="later"), packer),
+    )
+    two.ask("bob", AcceptConnection(replace(offered, requests=requests), "alice"))
+    found = [unpack_all(two, sent, packer) for sent in two.sent]
+    (answer,) = [message for message in found if message is not None and features.is_disclosure(message)]
+    assert (answer.thid, answer.pthid) == ("asked", offered.id)
+
+
+def unpack_all(two, envelope, packer):
+    """What Alice reads of this envelope; None: nothing."""
+    try:
+        return unpack(two.one("alice").relationship, envelope, packer)[1]
+    except RemoteError:
+        return None
+
+
+def test_a_request_without_a_connection_is_refused():
+    two = Two()
+    offered = invitation(two.ask("alice", OfferConnection("didcomm/v1", "Alice", 3600)).url)
+    for offers in ((), ("https://didcomm.org/connections/1.0",)):
+        with pytest.raises(CannotConnect):
+            two.ask("bob", AcceptConnection(replace(offered, handshake_protocols=offers), "alice"))

@@ -443,6 +443,8 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
     before = tx.agent.connections[name].relationship
     message = connections.receive_envelope(tx, name, envelope, handle)
     mediators.handle_rotation(tx, name, before)
+    with tx.attempt():
+        standard_protocols.answer_invitation(tx, name)
     if message is None:
         return
     reply_handle = handle if message.return_route in ("all", "thread") else None

@@ -335,6 +335,8 @@ class OfferConnection(Struct, frozen=True):
     """The curve of an agreement key beside X25519."""
     signed: bool = False
     """Whether the invitation is signed (DIDComm v2 only)."""
+    message: str = ""
+    """A text that the invitation carries."""
 
 
 class EndConnection(Struct, frozen=True):

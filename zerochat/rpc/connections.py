@@ -172,10 +172,11 @@ class OpenConnectionParams(Struct, frozen=True):
 class OfferConnectionParams(Struct, frozen=True):
     """`name`: the local name of the connection; empty: what the peer says. `curve`: X25519, P-256, P-384 or P-521; one
     other than X25519 is published beside it, for agents without X25519 (DIDComm v2 only). `signed`: sign the invitation
-    (DIDComm v2 only), so that a third party cannot change it unseen."""
+    (DIDComm v2 only), so that a third party cannot change it unseen. `message`: a text that the link carries."""
 
     envelope: str = "didcomm/v2"
     expires_s: int = 24 * 3600
     name: str = ""
     curve: str = "X25519"
     signed: bool = False
+    message: str = ""

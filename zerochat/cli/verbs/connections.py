@@ -132,6 +132,11 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
         help="with --invite: sign the link, so that a change is noticed (v2 only; some agents cannot read it)",
     )
     parser.add_argument(
+        "--message",
+        metavar="TEXT",
+        help="with --invite: a text that the link carries, readable for all who see it; shown once connected",
+    )
+    parser.add_argument(
         "--expires",
         dest="expires_s",
         type=lifetime,
@@ -206,6 +211,7 @@ def _offer(options: Options, out: Output) -> ExitCode:
             name=options.name or "",
             curve=options.curve,
             signed=options.signed,
+            message=options.message or "",
         )
         if agent.own:
             narrate("This link works only while your agent runs: start `zerochat agent`, or the chat.")

@@ -10,18 +10,19 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import OwnKey, Packer, Profile
-from zerochat.didcomm.protocols import didexchange, oob_read, oob_write, ping, problem
+from zerochat.didcomm.protocols import basic, didexchange, oob_read, oob_write, ping, problem
 from zerochat.didcomm.protocols import rotate as did_rotate
 from zerochat.didcomm.protocols.ack import empty
 from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
-from zerochat.errors import LocalError, Malformed, Overloaded, Refused
+from zerochat.errors import LocalError, Malformed, Overloaded, PostTooLong, Refused
 from zerochat.group.effects import Notify
-from zerochat.group.external import outbox, v1_rotation
+from zerochat.group.external import invited_requests, outbox, v1_rotation
 from zerochat.group.external.changes import notify, put
 from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
 from zerochat.group.inputs import OfferConnection
@@ -29,7 +30,7 @@ from zerochat.group.links.mediator_proof import AMPLIFICATION
 from zerochat.group.links.relationship import Relationship, RelationshipState, check_peer, pack_end, rotate, unpack
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
-from zerochat.group.state.external import ConnectionState
+from zerochat.group.state.external import ConnectionState, InvitedRequest
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.envelope import open_first
@@ -70,6 +71,8 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     """Begin a connection with the inviter. Returns its id. Raises a LocalError."""
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
+    if invitation.version[0] == 1:
+        _check_handshake(invitation)
     try:
         envelope, theirs, (route, *spare) = _choose_routes(tx, invitation, MEDIATOR_PROFILES if mediate else PROFILES)
         if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
@@ -82,6 +85,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
             raise OwnInvitation()
         if known.state is not ConnectionState.ENDED and same_did(known.relationship.invited_by, theirs):
             raise AlreadyConnected(label=known.label)
+    request = b"" if mediate else invited_requests.chosen(invitation.requests, tx.packer(envelope))
     identity = _new_identity(tx, envelope, theirs)
     name = b64url(tx.context.random(9))
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
@@ -95,6 +99,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         begun=tx.now,
         route=route,
         spare=tuple(spare),
+        request=InvitedRequest(request) if request else None,
     )
     put(tx, one)
     if envelope == "didcomm/v1":
@@ -102,6 +107,16 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     elif not mediate:
         outbox.submit(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id))
     return name
+
+
+def _check_handshake(invitation: OutOfBand) -> None:
+    """Raise CannotConnect unless a v1 invitation is to connect by DID Exchange."""
+    try:
+        version = oob_read.handshake(invitation)
+    except Refused as error:
+        raise CannotConnect(why=str(error.fields["why"])) from None
+    if version is None:
+        raise CannotConnect(why="it is a request without a connection, which this version does not support")
 
 
 def _choose_routes(
@@ -167,10 +182,15 @@ def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, st
     envelope, label = wanted.envelope, wanted.label or tx.agent.label
     identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"), wanted.curve)
     name, expires = b64url(tx.context.random(9)), tx.now // 1000 + wanted.lifetime_s
+    requests = _requests(tx, wanted)
     if envelope == "didcomm/v1":
-        invitation = oob_write.invitation_v1([identity.did], label, tx.context.random, expires_time=expires)
+        invitation = oob_write.invitation_v1(
+            [identity.did], label, tx.context.random, expires_time=expires, requests=requests
+        )
     else:
-        invitation = oob_write.invitation(identity.did, tx.context.random, goal=label, expires_time=expires)
+        invitation = oob_write.invitation(
+            identity.did, tx.context.random, goal=label, expires_time=expires, requests=requests
+        )
     signer = OwnKey(identity.kid_signing, SecretKey("Ed25519", identity.signing_seed)) if wanted.signed else None
     url = oob_write.link(tx.agent.web_uris[0], invitation, signer)
     relationship = Relationship("", identity, "", name, identity.did, requester=False)
@@ -187,6 +207,17 @@ def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, st
     put(tx, one)
     set_expiry(tx, name)
     return name, url, expires
+
+
+def _requests(tx: Transaction, wanted: OfferConnection) -> list[Attachment]:
+    if not wanted.message:
+        return []
+    size = len(wanted.message.encode())
+    if size > invited_requests.TEXT_BYTES_MAX:
+        raise PostTooLong(size=size, limit=invited_requests.TEXT_BYTES_MAX)
+    profile: Profile = "didcomm/v1" if wanted.envelope == "didcomm/v1" else "didcomm/v2"
+    message = basic.basic(wanted.message, tx.now // 1000, tx.context.random, profile)
+    return [invited_requests.attached(message, tx.packer(wanted.envelope))]
 
 
 def set_expiry(tx: Transaction, name: str) -> None:

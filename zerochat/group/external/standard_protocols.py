@@ -31,10 +31,12 @@ from zerochat.errors import LocalError, PostTooLong
 from zerochat.group.effects import Notify
 from zerochat.group.event_log.event import RECORD_BYTES_MAX
 from zerochat.group.external import mediators, outbox, sending
+from zerochat.group.external.changes import put
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import Relationship, own_key, pack
 from zerochat.group.notifications import BasicMessageReceived, FeaturesDisclosed, Pong, ProblemReported, Transport
 from zerochat.group.state import BasicMessage, PeerQuery, PeerRef
+from zerochat.group.state.external import ConnectionState
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire import messages
 from zerochat.limits import POST_BYTES_MAX
@@ -199,11 +201,8 @@ def receive_message(
     elif problem.is_problem(message):
         _receive_problem(tx, peer, message, handle)
     elif peer.connection and basic.is_basic(message):
-        found = basic.read_basic(message)
-        received = BasicMessage(message.id, tx.now, mine=False, text=found.content, attachments=found.attachments)
         earlier = [each.id for each in tx.agent.connections[peer.connection].messages if not each.mine]
-        if _store_message(tx, peer.connection, received):
-            tx.emit(Notify(BasicMessageReceived(peer.connection, found.content, found.attachments)))
+        _show_message(tx, peer.connection, message)
         if owed := ack.acks_to_send(message, earlier):
             _reply(tx, peer, ack.pure_ack(message, owed, tx.context.random, _profile(tx, peer)), handle)
     else:
@@ -222,6 +221,33 @@ def refuse_expired(tx: Transaction, peer: PeerRef, message: Message, handle: int
     if problem.may_report(message):
         _report(tx, peer, message, EXPIRED, handle)
     return True
+
+
+def answer_invitation(tx: Transaction, name: str) -> None:
+    """Handle the request of the invitation that our user has accepted, once the connection is established. Raises
+    RemoteError."""
+    one = tx.agent.connections.get(name)
+    if one is None or one.request is None or one.state is not ConnectionState.ESTABLISHED:
+        return
+    put(tx, replace(one, request=None))
+    peer, message = PeerRef(connection=name), tx.packer(one.envelope).parse(one.request.plain)
+    if message.expires_time is not None and message.expires_time <= tx.now // 1000:
+        return
+    if basic.is_basic(message):
+        _show_message(tx, name, message)
+        return
+    profile = _profile(tx, peer)
+    reply = standard_answer(message, disclosed=CONNECTION_FEATURES, random=tx.context.random, profile=profile)
+    if reply is not None:
+        outbox.submit(tx, name, replace(reply, pthid=one.pthid))
+
+
+def _show_message(tx: Transaction, name: str, message: Message) -> None:
+    """Store a basic message of a connection, and tell the user unless it is a copy. Raises Malformed."""
+    found = basic.read_basic(message)
+    received = BasicMessage(message.id, tx.now, mine=False, text=found.content, attachments=found.attachments)
+    if _store_message(tx, name, received):
+        tx.emit(Notify(BasicMessageReceived(name, found.content, found.attachments)))
 
 
 def _reply(tx: Transaction, peer: PeerRef, reply: Message, handle: int | None) -> None:

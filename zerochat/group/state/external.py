@@ -33,6 +33,14 @@ class BasicMessage(Redacted, frozen=True):
     """What the sender calls the attachments, which are not kept."""
 
 
+class InvitedRequest(Redacted, frozen=True):
+    """The request in an invitation that our user has accepted (`external/invited_requests.py`)."""
+
+    REDACTED = ("plain",)
+
+    plain: bytes
+
+
 class OutgoingMessage(Redacted, frozen=True):
     """A message that its recipient's endpoint has not accepted yet (`external/outbox.py`)."""
 
@@ -101,6 +109,8 @@ class Connection(Struct, frozen=True):
     """v1: the DID exchange under way."""
     mediation: MediationState | None = None
     """Its state as our mediator; None: it is none."""
+    request: InvitedRequest | None = None
+    """To handle when the connection is established."""
     served_links: frozenset[str] = frozenset()
     """Ids of short links that it may serve for us, as our mediator."""
     shares: tuple[Share, ...] = ()

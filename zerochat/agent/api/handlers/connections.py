@@ -52,9 +52,8 @@ def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnec
         raise BadRequest(why=f"the curve is one of {', '.join(AGREEMENT_KINDS)}; DIDComm v1 has X25519 only")
     if params.signed and params.envelope == "didcomm/v1":
         raise BadRequest(why="DIDComm v1 has no signed invitations")
-    return OfferConnection(
-        check_envelope(params.envelope), "", params.expires_s, params.name, curve, signed=params.signed
-    )
+    envelope, text = check_envelope(params.envelope), params.message
+    return OfferConnection(envelope, "", params.expires_s, params.name, curve, params.signed, text)
 
 
 def list_connections(context: Context[rpc.NoParams]) -> list[rpc.ConnectionInfo]:
