@@ -34,6 +34,7 @@ from zerochat.rpc import (
     RotateParams,
     SendConnectionMessageParams,
     SentConnectionMessage,
+    SettingInfo,
 )
 
 agent, alone, home, run, usual = (
@@ -295,6 +296,20 @@ def test_sending_a_message_and_disconnecting(run, agent) -> None:
     assert run("route remove relay") == (0, "", "Removed the mediator relay.\n")
     whom = [params.peer for params in of(served, "close_connection")]
     assert whom == ["CONNECTION", "CONNECTION", "RELAYID", "RELAYID"]
+
+
+def test_mediators_are_asked_for_delays(run, agent) -> None:
+    served = agent(
+        change_setting=lambda params: SettingInfo(params.name, params.value, "profile"),
+        reload_settings=lambda _: NoParams(),
+    )
+    code, out, _ = run("route delay 300 --exact --mix 50")
+    assert code == 0 and "network.mail_delay = 300" in out
+    assert run("route delay 0")[0] == 0
+    changed = [(params.name, params.value) for params in of(served, "change_setting")]
+    names = ["network.mail_mix", "network.mail_delay_random", "network.mail_delay"]
+    assert changed == [*zip(names, ("50", "false", "300"), strict=True), *zip(names, ("0", "true", "0"), strict=True)]
+    assert len(of(served, "reload_settings")) == 2
 
 
 def test_removing_the_last_mediator_of_a_hidden_agent_is_warned_of(run, agent) -> None:

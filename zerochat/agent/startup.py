@@ -35,7 +35,7 @@ from zerochat.agent.service import memory_protection
 from zerochat.agent.service.hook_feed import HookFeed
 from zerochat.agent.service.hooks import Hooks
 from zerochat.agent.settings.reader import Settings, load_settings
-from zerochat.agent.settings.reload import core_rules
+from zerochat.agent.settings.reload import core_rules, mail_rules
 from zerochat.agent.settings.values import ALWAYS, Hidden
 from zerochat.agent.status import StatusReport
 from zerochat.agent.storage.erasure import Eraser
@@ -140,7 +140,7 @@ def open_loop(
             nearest = AddressKind[settings.near_mediators.upper()]
             rules = (*core_rules(settings), nearest, read_keep(settings.keep))
             started = Started(pair, queue, public, uris, bool(hidden), settings.cover, loop.restored, anew, *rules)
-            started = replace(started, mediated_only=hidden == ALWAYS)
+            started = replace(started, mediated_only=hidden == ALWAYS, mail_rules=mail_rules(settings))
             yield loop, [started, *files.files_on_disk()]
 
 

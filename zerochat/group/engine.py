@@ -240,6 +240,7 @@ def _apply_started(tx: Transaction, started: Started) -> None:
         indicators=started.indicators,
         key_rotation=started.key_rotation,
         storage_rules=started.storage_rules,
+        mail_rules=started.mail_rules,
         nearest=max(started.near_mediators, kind_of_host(started.pair.host) or AddressKind.PUBLIC),
         keep_ms=started.keep_ms,
         mediated_only=started.mediated_only,

@@ -20,7 +20,7 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.membership import Policy
 from zerochat.group.membership.bot_announcement import Announcement
 from zerochat.group.messages.bodies import Delete, Edit, Pins, React, Topic
-from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
+from zerochat.group.settings import FileRules, Indicators, KeyRotation, MailRules, StorageRules
 from zerochat.group.tlog.queries import TlogQuery, TlogResult
 from zerochat.group.tlog.verdicts import Verdict
 from zerochat.limits import KEYS_DEFAULT
@@ -422,6 +422,8 @@ class Started(Struct, frozen=True):
     """The nearest kind of address that mediators of others may have although ours is not of that kind."""
     keep_ms: int = 0
     """How long content of all groups is kept here, ms; 0: for ever."""
+    mail_rules: MailRules = MailRules()
+    """What mediators are asked to do with our mail."""
     mediated_only: bool = False
     """Only our own mediators may be dialled; implies `outbound_only`."""
 

@@ -1,8 +1,10 @@
-"""Settings of the core that a user may change: sender key rotation, indicators, disk quotas."""
+"""Settings of the core that a user may change: sender key rotation, indicators, disk quotas, delays of mail."""
 
 from typing import Final
 
 from msgspec import Struct
+
+from zerochat.didcomm.protocols.mixing import Mix
 
 MESSAGES_MAX: Final = 256
 """Messages per key (Megolm's clients rotate after a hundred)."""
@@ -51,3 +53,23 @@ class StorageRules(Struct, frozen=True):
 
     daily_max: int = 1 << 30
     """The most bytes that one member may have stored here in a group and day; 0: there is no quota."""
+
+
+class MailRules(Struct, frozen=True):
+    """What a mediator is asked to do with our mail, against traffic analysis (`didcomm/protocols/routing.py`)."""
+
+    delay_ms: int = 0
+    """How long it is held; 0: not."""
+    is_random: bool = True
+    """Whether it is held for a random time up to that."""
+    hop_chance: float = 0.0
+    """The probability of a detour over another mediator; 0: none. Only zerochat mediators support it."""
+
+    @property
+    def delay_milli(self) -> int | None:
+        """As in a forward."""
+        return (-self.delay_ms if self.is_random else self.delay_ms) or None
+
+    @property
+    def mix(self) -> Mix | None:
+        return Mix(self.hop_chance) if self.hop_chance else None

@@ -19,6 +19,7 @@ KEYS: Final = "chat.keys."
 GROUPS: Final = "chat.groups."
 KEY_MESSAGES_MAX, KEY_DAYS_MAX, KEY_REMOVALS_MAX = 256, 90, 16
 """As in the core, which the chat does not import before its first frame."""
+MAIL_DELAY_S_MAX: Final = 3_600
 FILE_MEBIBYTES_MAX: Final = 1 << 10
 HIDDEN: Final = "network.hidden"
 _FLAG: Final = ("true", "false")
@@ -150,6 +151,22 @@ OPTIONS: Final[Mapping[str, Option]] = {
             " addresses only, private ones too, or this machine (loopback) too",
             "public",
             values.NEARNESS,
+        ),
+        Option(
+            "network.mail_delay",
+            "seconds that a member's mediator is asked to hold your messages, so that their times tell less; 0: none",
+            number("seconds", 0, MAIL_DELAY_S_MAX),
+            0,
+            at_once=True,
+        ),
+        _flag("network.mail_delay_random", "hold each for a random time up to that", True, at_once=True),
+        Option(
+            "network.mail_mix",
+            "percent of your messages that a zerochat mediator is asked to send over another one"
+            " (`zerochat mediator --mix-with`)",
+            number("percent", 0, 99),
+            0,
+            at_once=True,
         ),
         Option(
             "agent.lock_after",

@@ -31,6 +31,11 @@ class Settings(Struct, frozen=True):
     web_key: str | None = None
     web_authorities: str | None = None
     near_mediators: str = "public"
+    mail_delay: int = 0
+    """Seconds."""
+    mail_delay_random: bool = True
+    mail_mix: int = 0
+    """Percent."""
     lock_after: int = 0
     """Minutes; `zerochat agent` also ends after this time without a client."""
     auto_max: int = 1

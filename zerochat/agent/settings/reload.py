@@ -13,7 +13,7 @@ from zerochat.errors import LocalError
 from zerochat.presentation.keep_rules import read_keep
 
 if TYPE_CHECKING:
-    from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
+    from zerochat.group.settings import FileRules, Indicators, KeyRotation, MailRules, StorageRules
     from zerochat.group.state import Agent
 
 
@@ -82,6 +82,13 @@ def core_rules(settings: Settings) -> "tuple[FileRules, Indicators, KeyRotation,
     )
 
 
+def mail_rules(settings: Settings) -> "MailRules":
+    """What mediators are asked to do with the mail of this profile."""
+    from zerochat.group.settings import MailRules
+
+    return MailRules(settings.mail_delay * 1000, settings.mail_delay_random, settings.mail_mix / 100)
+
+
 def with_core_rules(agent: "Agent", settings: Settings) -> "Agent":
     """The core's state with changed settings. `Started` gives it the same at a start; the next commit writes it."""
     files, indicators, rotation, storage = core_rules(settings)
@@ -91,5 +98,6 @@ def with_core_rules(agent: "Agent", settings: Settings) -> "Agent":
         indicators=indicators,
         key_rotation=rotation,
         storage_rules=storage,
+        mail_rules=mail_rules(settings),
         keep_ms=read_keep(settings.keep),
     )

@@ -14,7 +14,7 @@ from zerochat.cli.progress import POLL_S
 from zerochat.cli.verbs.connections import all_connections, establish
 from zerochat.errors import LocalError
 from zerochat.presentation import mediation
-from zerochat.rpc import ConnectionInfo
+from zerochat.rpc import ConnectionInfo, SettingInfo
 
 if TYPE_CHECKING:
     from zerochat.agent.api.client import Client
@@ -62,6 +62,24 @@ zerochat route remove relay
         run=_remove,
     )
     connection_argument(parser)
+    parser = add_verb(
+        actions,
+        "delay",
+        "have mediators delay and mix what you send",
+        "Ask the mediators of other members to hold your messages for up to SECONDS, so that their times tell less of\n"
+        "who writes to whom; 0 ends it. Each is held for a random time; with --exact, for all of it. With --mix,\n"
+        "zerochat mediators send so many percent over another mediator first. Messages over a direct connection are\n"
+        "not delayed. This writes `network.mail_delay`, `mail_delay_random` and `mail_mix` to the settings.",
+        """
+zerochat route delay 60
+zerochat route delay 300 --exact --mix 50
+zerochat route delay 0
+""",
+        run=_delay,
+    )
+    parser.add_argument("seconds", metavar="SECONDS", help="0 to 3600")
+    parser.add_argument("--exact", action="store_true", help="hold all messages for the whole time")
+    parser.add_argument("--mix", metavar="PERCENT", default="0", help="0 to 99 (default: 0)")
 
 
 CONNECT_S_MAX = 2.0
@@ -78,6 +96,21 @@ def route(options: Options, out: Output) -> ExitCode:
     out.data_list(found, _mediator_lines(found) if found else ())
     if not found:
         narrate(mediation.none_yet("/mediator LINK" if options.in_chat else "`zerochat route add`"))
+    return ExitCode.OK
+
+
+def _delay(options: Options, out: Output) -> ExitCode:
+    wanted = {
+        "network.mail_mix": options.mix,
+        "network.mail_delay_random": "false" if options.exact else "true",
+        "network.mail_delay": options.seconds,
+    }
+    with attached(options) as agent:
+        changed: list[SettingInfo] = [
+            agent.client.call("change_setting", name=name, value=value) for name, value in wanted.items()
+        ]
+        agent.client.call("reload_settings")
+    out.data_list(changed, [f"{one.name} = {one.value}" for one in changed])
     return ExitCode.OK
 
 

@@ -39,6 +39,7 @@ from zerochat.group.links.contact import (
 )
 from zerochat.group.links.mediator_proof import ENVELOPE
 from zerochat.group.links.relationship import own_keys
+from zerochat.group.settings import MailRules
 from zerochat.group.state import Agent, AwaitedReceipt, EndpointFailure, Group, JoinState
 from zerochat.group.state.external import HeldEnvelope
 from zerochat.group.state.joins import AWAITING_INVITER
@@ -51,6 +52,8 @@ RECOVERED_MS = 10_000
 """A URI that has worked for this long after a pause (or as long as the pause was) counts as recovered: its backoff
 starts anew."""
 FAULTS_MAX = 256
+AT_ONCE = MailRules()
+"""For first contacts: no delay, no detour."""
 
 Span: TypeAlias = tuple[int, int]
 """The first and the last position of consecutive events of our chain."""
@@ -259,7 +262,7 @@ def send(tx: Transaction, name: str, member: str, envelope: bytes, span: Span | 
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
     nearest = nearest_at(tx, group.seed, route.uri)
-    kept = post(tx, route, recipient, envelope, nearest, f"{name} {member}")
+    kept = post(tx, route, recipient, envelope, nearest, f"{name} {member}", tx.agent.mail_rules)
     if kept is not None and span is not None:
         mediator = route.routing_keys[0].partition("#")[0]
         mediator_receipts.await_receipt(tx, kept, AwaitedReceipt(name, group.me, member, *span, mediator, tx.now))
@@ -295,21 +298,29 @@ def receive_proof(tx: Transaction, payer: str, envelope: bytes) -> None:
 
 
 def post(
-    tx: Transaction, route: Route, recipient: str, envelope: bytes, nearest: AddressKind, payer: str
+    tx: Transaction,
+    route: Route,
+    recipient: str,
+    envelope: bytes,
+    nearest: AddressKind,
+    payer: str,
+    rules: MailRules = AT_ONCE,
 ) -> bytes | None:
     """Wrap an envelope for every hop on the route to this DID, and post it to the first, at no address nearer than
     `nearest`. Returns the envelope that the mediator stores, if its receipt was requested, else None.
 
     A receipt is requested wherever it can come back on the same connection: on a route over one mediator to a mailbox
-    there. An envelope that does not fit the requested wrappings (each adds a third) is dropped.
+    there. The last mediator before that mailbox is asked for a delay and detours (`rules`). An envelope that does not
+    fit the requested wrappings (each adds a third) is dropped.
     """
-    asks, to = len(route.routing_keys) == 2, short_form(recipient)
+    asks, to = len(route.routing_keys) == 2 and route.order == "final", short_form(recipient)
     wrap = partial(routing.wrap, resolve=resolve, random=tx.context.random)
     try:
-        if asks:
-            mediator_key, box = route.routing_keys
+        if len(route.routing_keys) >= 2 and route.order == "final":
+            *mediator_keys, box = route.routing_keys
             kept = wrap(envelope, replace(route, routing_keys=(box,)), to)
-            wrapped = wrap(kept, replace(route, routing_keys=(mediator_key,)), box, wants_receipt=True)
+            way = replace(route, routing_keys=tuple(mediator_keys))
+            wrapped = wrap(kept, way, box, delay_milli=rules.delay_milli, mix=rules.mix, wants_receipt=asks)
         else:
             kept = wrapped = wrap(envelope, route, to)
     except RemoteError:

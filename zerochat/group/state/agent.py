@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 from zerochat.didcomm.address_kinds import AddressKind
 from zerochat.group.links.contact import Reach
-from zerochat.group.settings import FileRules, Indicators, KeyRotation, StorageRules
+from zerochat.group.settings import FileRules, Indicators, KeyRotation, MailRules, StorageRules
 from zerochat.group.state.external import (
     AwaitedReceipt,
     Connection,
@@ -58,6 +58,8 @@ class Agent(Struct, frozen=True):
     """The disk quota for files of other members."""
     storage_rules: StorageRules = StorageRules()
     """The daily disk quota of each member."""
+    mail_rules: MailRules = MailRules()
+    """What mediators are asked to do with our mail."""
     indicators: Indicators = Indicators()
     """Whether typing indicators and read receipts are on."""
     key_rotation: KeyRotation = KeyRotation()

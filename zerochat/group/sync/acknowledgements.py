@@ -323,7 +323,7 @@ def expect_acknowledgement(tx: Transaction, name: str, seq: int, audience: Itera
         mailed = peer.link not in up and mediator_mail.route_to(tx, name, member) is not None
         if max(peer.acks.upto.get(me, 0), peer.start_seq) >= seq - 1:
             # A member that lacked nothing gets the full time; one that is behind keeps its deadline.
-            retry_at = now + (MAIL_RETRY_MS if mailed else RETRY_MS)
+            retry_at = now + (MAIL_RETRY_MS + tx.agent.mail_rules.delay_ms if mailed else RETRY_MS)
             peers[member] = peer = replace(peer, retransmission=replace(peer.retransmission, retry_at=retry_at))
         if not mailed and peer.link not in up:
             unreached.append(member)
@@ -355,7 +355,7 @@ def expect_key_acks(tx: Transaction, name: str, audience: Iterable[str]) -> None
 def _retransmission_delay(tx: Transaction, name: str, member: str, tries: int = 0) -> int:
     """The time until the next retransmission, in ms."""
     if mediator_mail.goes_by_mail(tx, name, member):
-        return Backoff(MAIL_RETRY_MS, MAIL_RETRY_MS_MAX).delay_ms(tries)
+        return tx.agent.mail_rules.delay_ms + Backoff(MAIL_RETRY_MS, MAIL_RETRY_MS_MAX).delay_ms(tries)
     return Backoff(RETRY_MS, RETRY_MS_MAX).delay_ms(tries)
 
 
