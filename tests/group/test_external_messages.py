@@ -6,13 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
+from zerochat.crypto.keys import SecretKey, multikey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.attachment import Attachment
-from zerochat.didcomm.did import new_peer4, resolve
-from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.didcomm.did import new_peer2, new_peer4, peer3_of, resolve
+from zerochat.didcomm.layers import seal_layers
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey
 from zerochat.didcomm.protocols import features, routing
 from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
+from zerochat.didcomm.protocols.oob_read import Inviter
 from zerochat.errors import PostTooLong, RemoteError
 from zerochat.group.external import invited_requests, standard_protocols
 from zerochat.group.external.connections import CannotConnect
@@ -229,3 +232,56 @@ def test_a_request_without_a_connection_is_refused():
     for offers in ((), ("https://didcomm.org/connections/1.0",)):
         with pytest.raises(CannotConnect):
             two.ask("bob", AcceptConnection(replace(offered, handshake_protocols=offers), "alice"))
+
+
+# --- DID methods ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("new", "method"), [(new_peer2, "did:peer:2"), (new_peer4, "did:peer:4")])
+def test_our_did_is_of_a_method_that_the_peer_reads(new, method):
+    """Some agents read did:peer:2 and none that is newer."""
+    two = Two()
+    offered = invitation(two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600)).url)
+    service = {"id": "#d", "type": "DIDCommMessaging", "serviceEndpoint": [{"uri": ALICE, "accept": ["didcomm/v2"]}]}
+    inviter = new(two.rng.randbytes, [service])
+    two.down = {ALICE}
+    two.ask("bob", AcceptConnection(replace(offered, inviters=(Inviter(did=inviter.did),)), "alice"))
+    assert two.one("bob").relationship.mine.did.startswith(method)
+
+
+@pytest.mark.parametrize("form", ["auth", "anon(sign)"])
+def test_a_did_peer_3_is_another_name_of_a_did_peer_2(form):
+    two = Two()
+    two.connect()
+    bob, alice = two.one("bob").relationship.mine, two.one("alice").relationship.mine
+    assert bob.did.startswith("did:peer:2") and alice.did.startswith("did:peer:2")
+    mine, theirs = peer3_of(bob.did), peer3_of(alice.did)
+    message = basic_from_bob(two, "x", from_=mine, to=(theirs,))
+    packer = PACKERS["didcomm/v2"]
+    recipient = TheirKey(theirs + "#key-2", packer.their_key(resolve(alice.did), alice.did).key)
+    if form == "auth":
+        sender = OwnKey(mine + "#key-2", packer.own_key(bob, bob.did).key)
+        envelope = seal_layers(message, sender=sender, recipient=recipient, random=two.rng.randbytes)
+    else:
+        signer = OwnKey(mine + "#key-1", SecretKey("Ed25519", bob.signing_seed))
+        envelope = seal_layers(message, signer=signer, recipient=recipient, random=two.rng.randbytes)
+    two.process("alice", WebReceived(envelope))
+    assert [told.text for told in two.news("alice", BasicMessageReceived)] == ["x"]
+    assert two.one("alice").relationship.theirs == bob.did
+
+
+@pytest.mark.parametrize("convention", [slice(None), slice(1, None), slice(1, 9), slice(1, 10)])
+def test_keys_of_our_did_peer_2_are_known_by_every_convention(convention):
+    two = Two()
+    two.connect()
+    bob, alice = two.one("bob").relationship.mine, two.one("alice").relationship.mine
+    packer = PACKERS["didcomm/v2"]
+    key = packer.their_key(resolve(alice.did), alice.did).key
+    envelope = seal_layers(
+        basic_from_bob(two, "x"),
+        sender=packer.own_key(bob, bob.did),
+        recipient=TheirKey(f"{alice.did}#{multikey(key)[convention]}", key),
+        random=two.rng.randbytes,
+    )
+    two.process("alice", WebReceived(envelope))
+    assert [told.text for told in two.news("alice", BasicMessageReceived)] == ["x"]

@@ -9,9 +9,10 @@ from zerochat.didcomm.did.document import (
     Document,
     Method,
     Service,
+    key_names,
     read_document,
 )
-from zerochat.didcomm.did.forms import DID_CHARS_MAX, same_did, short_form
+from zerochat.didcomm.did.forms import DID_CHARS_MAX, peer3_of, same_did, short_form
 from zerochat.didcomm.did.identity import (
     AGREEMENT_FRAGMENT,
     AUTHENTICATION_FRAGMENT,
@@ -37,9 +38,11 @@ __all__ = [
     "Method",
     "Service",
     "did_key_of",
+    "key_names",
     "new_peer2",
     "new_peer4",
     "peer2",
+    "peer3_of",
     "peer4",
     "peer4_document",
     "read_document",

@@ -25,7 +25,7 @@ from zerochat.crypto.keys import (
     multikey,
     multikey_known,
 )
-from zerochat.didcomm.did.forms import same_did
+from zerochat.didcomm.did.forms import peer3_of, same_did
 from zerochat.errors import Malformed
 
 KEYS_MAX = 16
@@ -93,10 +93,24 @@ def _named(kid: str, did: str, methods: tuple[Method, ...]) -> Method:
                 return method
         if did.startswith(("did:peer:0", "did:peer:2")):
             for method in methods:
-                text = multikey(method.key)
-                if fragment in (text, text[1:], text[1:9], text[1:10]):
+                if fragment in _fragments(method.key):
                     return method
     raise Malformed(why="a key id that its DID document does not have")
+
+
+def key_names(kid: str, key: PublicKey) -> tuple[str, ...]:
+    """The other key ids of a key of a did:peer:2, in every convention, and under its did:peer:3."""
+    did, _, fragment = kid.partition("#")
+    if not fragment:
+        return ()
+    names = (fragment, *_fragments(key))
+    return tuple(f"{each}#{name}" for each in (did, peer3_of(did)) for name in names)
+
+
+def _fragments(key: PublicKey) -> tuple[str, ...]:
+    """Those that implementations of did:peer:2 make of the key itself."""
+    text = multikey(key)
+    return text, text[1:], text[1:9], text[1:10]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""DID equality: a did:peer:4 has a long form (with its document) and a short form (its hash).
+"""DID equality: a did:peer:4 has a long form (with its document) and a short form (its hash); a did:peer:3 is the hash
+of a did:peer:2.
 
 Comparisons are frequent, so results are cached. The long form is kept verbatim, because the hash covers its encoded
 text.
 
-Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 4).
+Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 3 and 4).
 """
 
 from functools import lru_cache
@@ -14,6 +15,7 @@ from zerochat.errors import Malformed
 
 DID_CHARS_MAX = 4096
 """A did:peer:4 with two keys and two services has about 900 characters."""
+PEER2, PEER3 = "did:peer:2", "did:peer:3"
 FORMS_CACHED = 512
 """More than an agent's peers; at most 2 MiB of text."""
 
@@ -40,8 +42,18 @@ def short_form(did: str) -> str:
 
 
 def same_did(one: str, other: str) -> bool:
-    """Whether two DIDs are equal, or the long and short form of one did:peer:4."""
-    return one == other or short_form(one) == short_form(other)
+    """Whether two DIDs are equal, or the long and short form of one did:peer:4, or a did:peer:2 and its did:peer:3."""
+    if one == other or short_form(one) == short_form(other):
+        return True
+    return PEER3 in (one[: len(PEER3)], other[: len(PEER3)]) and peer3_of(one) == peer3_of(other)
+
+
+@lru_cache(maxsize=FORMS_CACHED)
+def peer3_of(did: str) -> str:
+    """The did:peer:3 of a did:peer:2, which may be used once the peer knows the latter; any other DID unchanged."""
+    if not did.startswith(PEER2):
+        return did
+    return PEER3 + "z" + base58(SHA2_256 + sha256(did.removeprefix(PEER2).encode()))
 
 
 def peer4_hash(encoded: str) -> str:

@@ -86,7 +86,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         if known.state is not ConnectionState.ENDED and same_did(known.relationship.invited_by, theirs):
             raise AlreadyConnected(label=known.label)
     request = b"" if mediate else invited_requests.chosen(invitation.requests, tx.packer(envelope))
-    identity = _new_identity(tx, envelope, theirs)
+    identity = _new_identity(tx, envelope, theirs, mediates=mediate)
     name = b64url(tx.context.random(9))
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
     one = Connection(
@@ -165,12 +165,18 @@ def _host(uri: str) -> str:
     return uri.partition("://")[2].partition("/")[0]
 
 
-def _new_identity(tx: Transaction, envelope: str, theirs: str) -> Identity:
-    """A fresh DID for one peer, with an agreement key of the peer's curve."""
+def _new_identity(tx: Transaction, envelope: str, theirs: str, *, mediates: bool = False) -> Identity:
+    """A fresh DID for one peer, with an agreement key of the peer's curve.
+
+    Its method is one that the peer can read: did:peer:4 for peers that use it themselves, for v1 and for mediators,
+    which all read it; else did:peer:2, which is older. Some agents read no newer one.
+    """
     services = did_services(tx, envelope, "#key-1")
     if envelope == "didcomm/v1":
         return new_peer4(tx.context.random, services)
-    return new_peer4(tx.context.random, services, tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind)
+    curve = tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind
+    new = new_peer4 if mediates or theirs.startswith("did:peer:4") else new_peer2
+    return new(tx.context.random, services, curve)
 
 
 def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, str, int]:
@@ -272,7 +278,7 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
         case ConnectionState.OFFERED, _:
             return _receive_first(tx, one, envelope, packer)
     relationship, message = unpack(one.relationship, envelope, packer, layered=True)
-    relationship = _fitted(tx, one.envelope, relationship)
+    relationship = _fitted(tx, one.envelope, relationship, mediates=one.mediation is not None)
     if one.state is ConnectionState.REQUESTED:
         one = outbox.clear(tx, one)
     if relationship is not one.relationship or one.state is not ConnectionState.ESTABLISHED:
@@ -288,7 +294,7 @@ def receive_envelope(tx: Transaction, name: str, envelope: bytes, handle: int | 
     return None if is_rotation else message
 
 
-def _fitted(tx: Transaction, envelope: str, relationship: Relationship) -> Relationship:
+def _fitted(tx: Transaction, envelope: str, relationship: Relationship, *, mediates: bool) -> Relationship:
     """The relationship, with a DID of ours that has a key of the peer's curve: the peer may have rotated to another."""
     if envelope == "didcomm/v1" or relationship.state is not RelationshipState.ESTABLISHED:
         return relationship
@@ -296,7 +302,8 @@ def _fitted(tx: Transaction, envelope: str, relationship: Relationship) -> Relat
     second = relationship.mine.second_agreement
     if theirs.kind == "X25519" or (second is not None and second.kind == theirs.kind):
         return relationship
-    return rotate(relationship, _new_identity(tx, envelope, relationship.theirs), tx.now // 1000)
+    identity = _new_identity(tx, envelope, relationship.theirs, mediates=mediates)
+    return rotate(relationship, identity, tx.now // 1000)
 
 
 def can_rotate(tx: Transaction, name: str) -> bool:
@@ -307,7 +314,7 @@ def can_rotate(tx: Transaction, name: str) -> bool:
 def rotate_own_did(tx: Transaction, name: str) -> None:
     """Replace our DID. v2 announces it in every message from now on, v1 in a message of its own (RFC 0794)."""
     one = tx.agent.connections[name]
-    identity = _new_identity(tx, one.envelope, one.relationship.theirs)
+    identity = _new_identity(tx, one.envelope, one.relationship.theirs, mediates=one.mediation is not None)
     relationship = rotate(one.relationship, identity, tx.now // 1000)
     if one.envelope == "didcomm/v1":
         announcement = did_rotate.rotate(identity.did, tx.context.random)

@@ -14,9 +14,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key_bytes
-from zerochat.crypto.keys import AGREEMENT_KINDS, SIGNING_KINDS, PublicKey, SecretKey
+from zerochat.crypto.keys import AGREEMENT_KINDS, SIGNING_KINDS, PublicKey, SecretKey, public_of
 from zerochat.crypto.structs import Redacted
-from zerochat.didcomm.did import SECOND_AGREEMENT_FRAGMENT, Document, Identity, resolve, same_did, short_form
+from zerochat.didcomm.did import (
+    SECOND_AGREEMENT_FRAGMENT,
+    Document,
+    Identity,
+    key_names,
+    peer3_of,
+    resolve,
+    same_did,
+    short_form,
+)
 from zerochat.didcomm.layers import is_signed, open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import OwnKey, Packer, TheirKey
@@ -165,6 +174,8 @@ def own_keys(packer: Packer, identity: Identity) -> dict[str, SecretKey]:
     keys = {key.kid: key.key for key in (packer.own_key(identity, did) for did in dids)}
     if identity.second_agreement is not None:
         keys |= {did + SECOND_AGREEMENT_FRAGMENT: identity.second_agreement for did in dids}
+    if identity.did.startswith("did:peer:2"):
+        keys |= {name: key for kid, key in keys.items() for name in key_names(kid, public_of(key))}
     return keys
 
 
@@ -184,13 +195,13 @@ def unpack(
     def document_of(did: str) -> Document:
         return resolve(relationship.theirs if same_did(did, relationship.theirs) else did)
 
-    def public_of(kid: str) -> PublicKey:
+    def their_public(kid: str) -> PublicKey:
         return document_of(kid.partition("#")[0]).agreement_key(kid)
 
     def secret_of(kid: str) -> SecretKey | None:
         return current.get(kid) or older.get(kid)
 
-    unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
+    unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=their_public)
     if unpacked.forgeable:
         raise Unauthentic()
     if unpacked.kind == "authcrypt" and not (layered and is_signed(unpacked.plain)):
@@ -198,7 +209,7 @@ def unpack(
         sender: str | None = packer.check_sender(message, unpacked, document_of)
     elif layered:
         ours = [relationship.mine.did] + ([relationship.rotation.old.did] if relationship.rotation else [])
-        known = {short_form(did): did for did in ours}
+        known = {name: did for did in ours for name in (short_form(did), peer3_of(did))}
         opened = open_layers(
             envelope, secret_of=secret_of, resolve=lambda did: document_of(known.get(short_form(did), did))
         )

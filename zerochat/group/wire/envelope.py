@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.did import Identity, resolve, short_form
+from zerochat.didcomm.did import Identity, peer3_of, resolve, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
@@ -58,7 +58,7 @@ def open_first(
         return owners[kid][1] if kid in owners else None
 
     if layered:
-        known = {identity.short: identity.did for identity in identities}
+        known = {name: one.did for one in identities for name in (one.short, peer3_of(one.did))}
         opened = open_layers(
             envelope, secret_of=secret_of, resolve=lambda did: resolve(known.get(short_form(did), did))
         )
