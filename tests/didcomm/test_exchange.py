@@ -331,12 +331,16 @@ def test_key_ids_are_opaque_beside_a_jwk(where):
             assert read_signed(tree).signers == (key,)
 
 
+@pytest.mark.parametrize("times", [None, 1, 2])
 @pytest.mark.parametrize("signer", [INVITATION_KEY, STRANGER], ids=["invitation", "stranger"])
-def test_a_response_like_those_of_credo(signer):
+def test_a_response_like_those_of_credo(signer, times):
+    """It signs once for each service of its invitation: with several endpoints, the same signature again."""
     requester, request = asked()
     jwk = {"kty": "OKP", "crv": "Ed25519", "x": b64url(public_of(signer).data), "kid": UUID}
     content = BEN.did.encode()
-    rotation = {"data": {"base64": b64url(content), "jws": jws({"alg": "EdDSA", "jwk": jwk}, content, signer)}}
+    signature = jws({"alg": "EdDSA", "jwk": jwk}, content, signer)
+    signatures = signature if times is None else {"signatures": [signature] * times}
+    rotation = {"data": {"base64": b64url(content), "jws": signatures}}
     response = replace(answered(request), body={"did": BEN.did, "did_rotate~attach": rotation})
     if signer is STRANGER:
         with pytest.raises(Unauthentic):

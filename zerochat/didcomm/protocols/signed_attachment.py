@@ -3,7 +3,8 @@
 `data.base64` uses the standard alphabet (some implementations accept no other), while the signature covers the same
 bytes in base64url without padding. The signer is named three times, for different implementations: as did:key in the
 unprotected header, and in the protected header as `jwk` with its own `kid`. Where a `jwk` gives the key, a key id is
-opaque (credo-ts names its key store's entry), except a did:key; contradicting keys are refused. The signature proves
+opaque (credo-ts names its key store's entry), except a did:key; contradicting keys are refused. A signature that is
+repeated counts once (credo-ts signs for each service of its invitation, with the one key of all). The signature proves
 the key only: callers compare it with the one that their protocol demands.
 
 Specified in: Aries RFC 0017, "Signing Attachments"; RFC 7515, Appendix F.
@@ -76,7 +77,7 @@ def _named(jws: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, PublicKey]
         return entry, {kid: key}
     if not isinstance(listed, list) or len(listed) > SIGNATURES_MAX:
         raise Malformed(why="jws: no signatures, or too many")
-    named = [_named_one(entry) for entry in listed]
+    named = [_named_one(entry) for n, entry in enumerate(listed) if entry not in listed[:n]]
     return {**jws, "signatures": [entry for entry, _, _ in named]}, {kid: key for _, kid, key in named}
 
 
