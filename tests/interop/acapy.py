@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 PYTHON = os.environ.get("ZEROCHAT_ACAPY_PYTHON")
 """Read when this is imported: no such setting reaches a test."""
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Loading takes three seconds on a fast machine; everything else takes milliseconds."""
 OPTIONS = """
     --admin-insecure-mode --no-ledger --wallet-type askar --wallet-name peer --wallet-key peer --auto-provision
