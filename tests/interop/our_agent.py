@@ -54,7 +54,7 @@ class Zerochat:
         while (news := self._client.next_notification(PATIENCE_S)) is not None:
             if isinstance(news.params, ConnectionMessageNotification) and news.params.text == text:
                 return
-        raise AssertionError(f"nobody told us {text!r}")
+        raise AssertionError(f"no report of {text!r}")
 
     def stop(self) -> None:
         self._client.close()

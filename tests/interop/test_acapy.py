@@ -35,7 +35,7 @@ from zerochat.didcomm.protocols import (
 )
 from zerochat.didcomm.v1 import dump_v1, parse_v1
 
-pytestmark = [pytest.mark.conformance, pytest.mark.long]
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 V1 = PACKERS["didcomm/v1"]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.interop.acapy import Acapy, running
 from tests.interop.our_agent import Zerochat
 
-pytestmark = [pytest.mark.conformance, pytest.mark.long]
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 TEXT = "naïve – 日本語 ✓"
 
@@ -36,10 +36,7 @@ def talk(zerochat: Zerochat, acapy: Acapy, name: str, connection: str) -> None:
     (pong,) = zerochat.said("ping", name)
     assert pong["their_key"]
     assert "https://didcomm.org/trust_ping/1.0" in {entry["id"] for entry in zerochat.said("features", name)}
-    zerochat("message", name, TEXT)
-    assert acapy.told("basicmessages", connection_id=connection)["content"] == TEXT
-    acapy.post(f"/connections/{connection}/send-message", content=TEXT)
-    zerochat.hears(TEXT)
+    exchange_texts(zerochat, acapy, name, connection)
     thread = acapy.post(f"/connections/{connection}/send-ping", comment="hi")["thread_id"]
     acapy.told("ping", thread_id=thread, state="response_received")
     asked = acapy.get(f"/discover-features-2.0/queries?connection_id={connection}&query_protocol=*")
@@ -52,6 +49,13 @@ def talk(zerochat: Zerochat, acapy: Acapy, name: str, connection: str) -> None:
 
     protocols = {entry["id"] for entry in acapy.until(disclosed)["disclosures"]}
     assert "https://didcomm.org/trust_ping/1.0" in protocols
+
+
+def exchange_texts(zerochat: Zerochat, acapy: Acapy, name: str, connection: str) -> None:
+    zerochat("message", name, TEXT)
+    assert acapy.told("basicmessages", connection_id=connection)["content"] == TEXT
+    acapy.post(f"/connections/{connection}/send-message", content=TEXT)
+    zerochat.hears(TEXT)
 
 
 @pytest.mark.parametrize("method", [None, "did:peer:2", "did:peer:4"])
@@ -70,3 +74,22 @@ def test_they_accept_zerochats_invitation(zerochat, acapy):
     connection = acapy.receive(invitation)
     acapy.until(lambda: acapy.get(f"/connections/{connection}")["rfc23_state"] == "completed" or None)
     talk(zerochat, acapy, offer["connection"], connection)
+
+
+def test_both_rotate(zerochat, acapy):
+    invitation = acapy.invitation()
+    zerochat("connect", invitation["url"], "--name", "rotates")
+    connection = acapy.connection(invitation["@id"])
+
+    def their_dids() -> dict[str, str]:
+        return dict(acapy.get(f"/connections/{connection}"))
+
+    for _ in range(2):
+        before = their_dids()["their_did"]
+        zerochat("rotate", "rotates")
+        acapy.until(lambda: their_dids()["their_did"] != before or None)  # noqa: B023 - called in this round
+        exchange_texts(zerochat, acapy, "rotates", connection)
+        new = acapy.post("/wallet/did/create", method="did:peer:4")["result"]["did"]
+        acapy.post(f"/did-rotate/{connection}/rotate", to_did=new)
+        acapy.until(lambda: their_dids()["my_did"] == new or None)  # noqa: B023 - called in this round
+        exchange_texts(zerochat, acapy, "rotates", connection)
