@@ -12,7 +12,7 @@ from fuzzing.people import MEDIATOR, Dice, dice
 from fuzzing.run import Form
 from zerochat.agent.mediator.core import Mediator
 from zerochat.agent.mediator.limits import INVITATION_USES
-from zerochat.agent.mediator.protocol_handlers import Policy, Session
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey, sign
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve

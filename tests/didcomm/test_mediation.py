@@ -6,15 +6,17 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
+from zerochat.agent.mediator.registry import canonical
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer4, resolve
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.didcomm.packer import PACKERS
 from zerochat.didcomm.protocols import mediation, mediation_client, pickup
-from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Page
+from zerochat.didcomm.protocols.mediation import Change, Changed, Grant, Listed, Page
 from zerochat.didcomm.protocols.mediation_client import UNACKNOWLEDGED_MAX, MediationState, MediationStep
 from zerochat.didcomm.protocols.pickup import Parcel, Waiting
+from zerochat.didcomm.v1 import dump_v1, parse_v1
 from zerochat.errors import Malformed
 
 random = Random(9).randbytes
@@ -31,16 +33,28 @@ def over(message: Message) -> Message:
     return parse(dump(message))
 
 
+def over_v1(message: Message) -> Message:
+    return parse_v1(dump_v1(message))
+
+
+def written(text: str) -> Message:
+    """A message of DIDComm v1, as another implementation writes it."""
+    return parse_v1(text.encode())
+
+
 # --- mediation ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("over", [over, over_v1])
 @pytest.mark.parametrize("version", mediation.VERSIONS)
-def test_mediation_there_and_back(version):
+def test_mediation_there_and_back(version, over):
     asked = over(mediation.request(random, pthid="invitation", version=version))
     assert (asked.pthid, asked.return_route) == ("invitation", "all")
     assert mediation.kind_of(asked) == (version, "request")
-    granted = over(mediation.grant(asked, "did:example:m", random))
-    assert mediation.read_grant(granted) == ("did:example:m",) and granted.thid == asked.id
+    at = Grant((DID,), "http://mediator.example")
+    granted = over(mediation.grant(asked, "did:example:m", random, at))
+    assert mediation.read_grant(granted) == (at if version == "1.0" else Grant(("did:example:m",)))
+    assert granted.thid == asked.id
     assert mediation.kind_of(over(mediation.deny(asked, random))) == (version, "deny")
 
     changes = (Change(DID, "add"), Change("did:example:b", "remove"))
@@ -83,23 +97,149 @@ def test_mediation_refuses(read, name, body):
         read(Message(type=f"{mediation.PROTOCOL}2.0/{name}", id="1", body=body))
 
 
+# --- as other implementations write version 1.0 ---------------------------------------------------------------------
+
+MEDIATION_V1, PICKUP_V1 = mediation.PROTOCOL + "1.0", pickup.VOCABULARIES["1.0"].protocol
+VERKEY = "B12NYF8RrR3h41TDCTJojY59usg3mbtbjnFs7Eud1Y6u"
+"""That of DID."""
+
+
+def test_updates_name_keys_in_every_form():
+    """A did:key (RFC 0211), a reference to its key (ACA-Py), and base58 (before RFC 0360)."""
+    reference = f"{DID}#{DID.removeprefix('did:key:')}"
+    update = written(
+        f"""{{"@type": "{MEDIATION_V1}/keylist-update", "@id": "9ec3b1e1-3bb5-4d6c-8a3d-2c9bd3d1a2c1",
+        "updates": [{{"recipient_key": "{DID}", "action": "add"}}, {{"recipient_key": "{reference}", "action": "add"}},
+        {{"recipient_key": "{VERKEY}", "action": "remove"}}], "~transport": {{"return_route": "all"}}}}"""
+    )
+    changes = mediation.read_update(update)
+    assert changes == (Change(DID, "add"), Change(reference, "add"), Change(VERKEY, "remove"))
+    assert {canonical(change.did) for change in changes} == {DID}
+    answer = mediation.update_response(update, [Changed(change.did, "add", "success") for change in changes], random)
+    named = [row["recipient_key"] for row in answer.body["updated"]]
+    assert named == [DID, reference, VERKEY], "a recipient finds its keys as it has written them"
+
+
+def test_a_query_without_a_limit():
+    """ACA-Py writes -1, and a filter that no specification has."""
+    query = written(
+        f"""{{"@type": "{MEDIATION_V1}/keylist-query", "@id": "1", "filter": {{}},
+        "paginate": {{"limit": -1, "offset": 0}}}}"""
+    )
+    assert mediation.read_query(query) == Page()
+    answer = mediation.listing(query, Listed((VERKEY,), 0, 0), random)
+    assert answer.body["keys"] == [{"recipient_key": VERKEY}] and answer.type == f"{MEDIATION_V1}/keylist"
+    bare = written(f"""{{"@type": "{MEDIATION_V1}/keylist", "@id": "1", "keys": [{{"recipient_key": "{VERKEY}"}}]}}""")
+    assert mediation.read_listing(bare) == Listed((VERKEY,))
+
+
+@pytest.mark.parametrize("key", [VERKEY, DID, f"{DID}#{DID.removeprefix('did:key:')}"])
+def test_a_grant_by_key(key):
+    said = mediation_client.connected(
+        MediationState(MEDIATOR, BOB.did, version="1.0", desired=frozenset({DID})), random
+    )
+    [request] = said.messages
+    assert request.type == f"{MEDIATION_V1}/mediate-request"
+    grant = written(
+        f"""{{"@type": "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/coordinate-mediation/1.0/mediate-grant", "@id": "g",
+        "~thread": {{"thid": "{request.id}"}}, "endpoint": "https://mediator.example", "routing_keys": ["{key}"]}}"""
+    )
+    said = mediation_client.receive(said.state, grant, random)
+    assert (said.state.phase, said.state.endpoint) == ("granted", "https://mediator.example")
+    assert said.state.routing_keys == (DID,) and said.state.routing_did is None
+    kinds = [message.type.removeprefix("https://didcomm.org/") for message in said.messages]
+    assert kinds == [
+        "coordinate-mediation/1.0/keylist-update",
+        "messagepickup/2.0/live-delivery-change",
+        "messagepickup/2.0/delivery-request",
+    ]
+    row = f"""{{"recipient_key": "{VERKEY}", "action": "add", "result": "success"}}"""
+    told = written(f"""{{"@type": "{MEDIATION_V1}/keylist-update-response", "@id": "u", "updated": [{row}]}}""")
+    assert mediation_client.receive(said.state, told, random).state.registered == {DID}
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "body"),
+    [
+        (mediation.read_grant, "mediate-grant", {"routing_did": "did:a:b"}),
+        (mediation.read_grant, "mediate-grant", {"endpoint": "", "routing_keys": [DID]}),
+        (mediation.read_grant, "mediate-grant", {"endpoint": "https://m.example", "routing_keys": [DID] * 9}),
+        (mediation.read_grant, "mediate-grant", {"endpoint": "https://m.example", "routing_keys": [7]}),
+        (mediation.read_update, "keylist-update", {"updates": [{"action": "add"}]}),
+        (mediation.read_update, "keylist-update", {"updates": [{"recipient_key": "", "action": "add"}]}),
+        (mediation.read_update, "keylist-update", {"updates": [{"recipient_key": VERKEY, "action": "add"}] * 65}),
+        (mediation.read_query, "keylist-query", {"paginate": {"limit": -2, "offset": 0}}),
+    ],
+)
+def test_mediation_by_key_refuses(read, name, body):
+    with pytest.raises(Malformed):
+        read(Message(type=f"{MEDIATION_V1}/{name}", id="1", body=body))
+
+
+def test_status_and_delivery_of_pickup_2():
+    """Times in ISO 8601, null for what is absent, envelopes as JSON with the time of their arrival (credo-ts)."""
+    status = written(
+        """{"@type": "https://didcomm.org/messagepickup/2.0/status", "@id": "s", "~thread": {"thid": "t"},
+        "recipient_key": null, "message_count": 7, "longest_waited_seconds": 3600, "total_bytes": 8096,
+        "newest_received_time": "2019-05-01 12:00:01Z", "oldest_received_time": "2019-05-01T12:00:00.000Z",
+        "live_delivery": false}"""
+    )
+    assert pickup.read_status(status) == Waiting(7, 8096, 1556712000, 1556712001, False)
+    delivery = written(
+        """{"@type": "https://didcomm.org/messagepickup/2.0/delivery", "@id": "d", "~thread": {"thid": "r"},
+        "~attach": [{"@id": "m1", "lastmod_time": "2023-10-31T12:00:00.000Z", "data": {"json": {"protected": "x"}}}]}"""
+    )
+    assert pickup.read_delivery(delivery) == (Parcel("m1", b'{"protected":"x"}'),)
+
+
+def test_a_batch_of_pickup_1():
+    batch = f"""{{"@type": "{PICKUP_V1}/batch", "@id": "b", "~thread": {{"thid": "t"}},
+        "messages~attach": [{{"@id": "06ca25f6", "message": {{"protected": "x"}}}}]}}"""
+    assert pickup.read_delivery(written(batch)) == (Parcel("06ca25f6", b'{"protected":"x"}'),)
+    asked = written(f"""{{"@type": "{PICKUP_V1}/batch-pickup", "@id": "1", "batch_size": 10}}""")
+    assert pickup.read_delivery_request(asked) == pickup.Wanted(10)
+    made = pickup.delivery([Parcel("m", b'{"a": 1}')], random, version="1.0")
+    assert made.body == {"messages~attach": [{"@id": "m", "message": {"a": 1}}]} and not made.attachments
+    assert pickup.kind_of(written(f"""{{"@type": "{PICKUP_V1}/noop", "@id": "1"}}""")) == "noop"
+
+
+def test_pickup_4_counts_in_milliseconds():
+    base = pickup.VOCABULARIES["4.0"].protocol
+    status = Message(f"{base}/status", "1", {"message_count": 1, "oldest_received_time": 1739420343823})
+    assert pickup.read_status(status) == Waiting(1, oldest=1739420343)
+    asked = Message(f"{base}/delivery-request", "1", {"message_count_limit": 10})
+    assert pickup.read_delivery_request(asked) == pickup.Wanted(10)
+    told = pickup.status(asked, Waiting(1, oldest=100, newest=200), 150, random)
+    assert told.body == {"message_count": 1, "oldest_received_time": 100_000, "newest_received_time": 200_000}
+
+
 # --- pickup ---------------------------------------------------------------------------------------------------------
 
 
-def test_pickup_there_and_back():
-    asked = over(pickup.status_request(random, "did:example:b"))
-    assert pickup.read_status_request(asked) == "did:example:b" and asked.return_route == "all"
-    told = over(pickup.status(asked, Waiting(2, 99, 100, 200, True, "did:example:b"), 150, random))
-    assert pickup.read_status(told) == Waiting(2, 99, 100, 200, True, "did:example:b")
-    assert told.body["longest_waited_seconds"] == 50 and told.thid == asked.id
+@pytest.mark.parametrize("carry", [over, over_v1])
+@pytest.mark.parametrize("version", pickup.VERSIONS)
+def test_pickup_there_and_back(version, carry):
+    did = None if version == "1.0" else DID
+    asked = carry(pickup.status_request(random, did, version=version))
+    assert pickup.wire_of(asked) == (version, "status-request")
+    assert pickup.read_status_request(asked) == did and asked.return_route == "all"
+    told = carry(pickup.status(asked, Waiting(2, 99, 100, 200, True, did), 150, random))
+    known = Waiting(2, 99, None, 200) if version == "1.0" else Waiting(2, 99, 100, 200, True, did)
+    assert pickup.read_status(told) == known and told.thid == asked.id
+    if version in ("2.0", "3.0"):
+        assert told.body["longest_waited_seconds"] == 50
 
-    wanted = over(pickup.delivery_request(random, 3))
-    assert pickup.read_delivery_request(wanted) == pickup.Wanted(3)
+    wanted = carry(pickup.delivery_request(random, 3, did, version=version))
+    assert pickup.read_delivery_request(wanted) == pickup.Wanted(3, did)
     parcels = (Parcel("a", ENVELOPE), Parcel("b", b'{"x":"1"}'))
-    assert pickup.read_delivery(over(pickup.delivery(parcels, random, thid=wanted.id))) == parcels
-
-    assert pickup.read_received(over(pickup.messages_received(["a", "b"], random))) == ("a", "b")
-    assert pickup.read_live_change(over(pickup.live_delivery_change(True, random))) is True
+    made = pickup.delivery(parcels, random, thid=wanted.id, version=version)
+    assert pickup.read_delivery(carry(made)) == parcels
+    if version == "1.0":
+        assert pickup.read_list_request(carry(pickup.list_request(["a", "b"], random))) == ("a", "b")
+        assert pickup.read_delivery(carry(pickup.delivery(parcels, random, version="1.0", kind="list"))) == parcels
+        return
+    assert pickup.read_received(carry(pickup.messages_received(["a", "b"], random, version=version))) == ("a", "b")
+    assert pickup.read_live_change(carry(pickup.live_delivery_change(True, random, version=version))) is True
 
 
 def test_a_delivery_by_others():
@@ -244,7 +384,7 @@ def test_a_mad_mediator_does_not_make_us_spin():
     said = granted()
     for _ in range(10):
         assert said.state.pending_delivery is not None
-        asked = Message("x/y/1.0/z", said.state.pending_delivery)
+        asked = replace(pickup.delivery_request(random), id=said.state.pending_delivery)
         said = mediation_client.receive(said.state, pickup.status(asked, Waiting(1000), 0, random), random)
         assert not said.messages
         said = mediation_client.poll(said.state, random)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from tests.support import cli_harness
 from tests.support.mediated_world import Behind
 from tests.support.mediator_site import NOW, V2, Client, Site, letter
-from zerochat.agent.mediator.core import Outcome
 from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.outcomes import Outcome
 from zerochat.agent.storage.journal import Row
 from zerochat.agent.views import delivery
 from zerochat.crypto.encoding import b64url, compact_json, did_key, strict_json

@@ -24,11 +24,12 @@ from tests.support.mediator_site import (
     service,
 )
 from zerochat.agent.mediator import protocol_handlers
-from zerochat.agent.mediator.core import Outcome
 from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.outcomes import Outcome
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.storage.database import UnsupportedJournal, WrongKey
-from zerochat.didcomm.did import new_peer4, resolve
+from zerochat.crypto.keys import PublicKey
+from zerochat.didcomm.did import did_key_of, new_peer4, resolve
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import (
     features,
@@ -41,7 +42,7 @@ from zerochat.didcomm.protocols import (
     shared_mailbox,
     short_links,
 )
-from zerochat.didcomm.protocols.mediation import Change, Page
+from zerochat.didcomm.protocols.mediation import Change, Grant, Page
 from zerochat.didcomm.protocols.mixing import Mix
 from zerochat.didcomm.rotation import Prior, from_prior
 from zerochat.didcomm.service import Route
@@ -59,7 +60,11 @@ NAMES += ["live_delivery", "routing_did", "keys", "oobid", "oobids", "sealed", "
 def test_an_invited_recipient_is_registered(site, version):
     bob = Client(site)
     answer = bob.ask(mediation.request(random, pthid="the-invitation", version=version))
-    assert mediation.read_grant(answer) == (site.identity.did,)
+    if version == "1.0":
+        key = did_key_of(PublicKey("Ed25519", site.identity.signing_public))
+        assert mediation.read_grant(answer) == Grant((key,), URI)
+    else:
+        assert mediation.read_grant(answer) == Grant((site.identity.did,))
     stranger = Client(site)
     for pthid in (None, "another-invitation", "the-invitatioñ"):
         message = replace(mediation.request(random, version=version), pthid=pthid)

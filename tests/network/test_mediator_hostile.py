@@ -17,7 +17,7 @@ from zerochat.didcomm.did import did_key_of, new_peer4, resolve
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import OwnKey, envelope_kind
-from zerochat.didcomm.protocols import mediation, pickup, routing
+from zerochat.didcomm.protocols import mediation, pickup, problem, routing
 from zerochat.didcomm.protocols.mediation import Change
 from zerochat.errors import Malformed
 
@@ -362,7 +362,7 @@ def test_an_invalid_proof_is_refused(site, bob):
     assert results(bob.ask(mediation.update([Change(box, "add")], random))) == ["success"]
     for proof in ("", "AA", "A" * 86, "!"):
         assert results(eve.ask(mediation.update([Change(box, "add", proof)], random))) == ["client_error"]
-    assert eve.tell(mediation.update([Change(box, "add", "A" * 200)], random)) is None
+    assert problem.is_problem(eve.ask(mediation.update([Change(box, "add", "A" * 200)], random)))
 
 
 # --- somebody who has recorded what was said ------------------------------------------------------------------------

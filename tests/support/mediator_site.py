@@ -7,9 +7,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from zerochat.agent.mediator.core import Mediator, Outcome
+from zerochat.agent.mediator.core import Mediator
 from zerochat.agent.mediator.limits import INVITATION_USES, Limits
-from zerochat.agent.mediator.protocol_handlers import Policy, Session
+from zerochat.agent.mediator.outcomes import Outcome
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey
 from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve

@@ -52,10 +52,12 @@ def group_types() -> Mapping[str, str]:
 
 
 def mediator_types() -> set[str]:
-    """The message types that a mediator's users send; of coordinate-mediation in one version, since one generator makes
-    both."""
+    """The message types that a mediator's users send; of coordinate-mediation and pickup in one version, since one
+    generator makes all, and what only pickup 1.0 has."""
     first = [(name, uri) for (version, name), uri in mediation._TYPES.items() if version == mediation.VERSIONS[0]]
     asked = {uri for name, uri in first if name in ("request", "update", "query")}
-    fetched = {uri for name, uri in pickup._TYPES.items() if name not in ("status", "delivery")}
+    third = [(name, uri) for (version, name), uri in pickup._TYPES.items() if version == "3.0"]
+    fetched = {uri for name, uri in third if name not in ("status", "delivery")}
+    fetched |= {pickup.list_request([], bytes).type, pickup.noop(bytes).type}
     linked = {uri for name, uri in short_links._TYPES.items() if name in ("publish", "keep")}
     return asked | fetched | linked | {shared_mailbox._TYPES["keep"]}

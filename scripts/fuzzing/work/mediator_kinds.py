@@ -13,7 +13,7 @@ from fuzzing.work.kinds import kind
 from fuzzing.work.meters import Meter
 from zerochat.agent.mediator.core import Mediator
 from zerochat.agent.mediator.limits import INVITATION_USES
-from zerochat.agent.mediator.protocol_handlers import Policy, Session
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import SecretKey
@@ -180,26 +180,40 @@ def mediate_query(speaker: MediatorSpeaker, dice: Random) -> Received:
 
 @kind(pickup.status_request(bytes).type, "user")
 def pickup_status(speaker: MediatorSpeaker, dice: Random) -> Received:
-    return speaker.say(pickup.status_request(speaker.random, dice.choice((None, MAILBOX.did))))
+    did, version = dice.choice((None, MAILBOX.did)), dice.choice(pickup.VERSIONS)
+    return speaker.say(pickup.status_request(speaker.random, did, version=version))
 
 
 @kind(pickup.delivery_request(bytes).type, "user")
 def pickup_delivery(speaker: MediatorSpeaker, dice: Random) -> Received:
     did = dice.choice((None, MAILBOX.did))
-    limit = dice.choice((1, pickup.DELIVERY_MAX))
-    return speaker.say(pickup.delivery_request(speaker.random, limit, did), dice.choice((WHOLE, POSTED)))
+    limit, version = dice.choice((1, pickup.DELIVERY_MAX)), dice.choice(pickup.VERSIONS)
+    request = pickup.delivery_request(speaker.random, limit, did, version=version)
+    return speaker.say(request, dice.choice((WHOLE, POSTED)))
+
+
+@kind(pickup.list_request([], bytes).type, "user")
+def pickup_list(speaker: MediatorSpeaker, dice: Random) -> Received:
+    ids = [b64url(speaker.random(16)) for _ in range(dice.choice((1, pickup.DELIVERY_MAX)))]
+    return speaker.say(pickup.list_request(ids, speaker.random))
+
+
+@kind(pickup.noop(bytes).type, "user")
+def pickup_noop(speaker: MediatorSpeaker, dice: Random) -> Received:
+    return speaker.say(pickup.noop(speaker.random))
 
 
 @kind(pickup.messages_received(["x"], bytes).type, "user")
 def pickup_received(speaker: MediatorSpeaker, dice: Random) -> Received:
     ids = [b64url(speaker.random(16)) for _ in range(dice.choice((1, RECEIVED_MAX)))]
-    return speaker.say(pickup.messages_received(ids, speaker.random))
+    return speaker.say(pickup.messages_received(ids, speaker.random, version=dice.choice(pickup.VERSIONS[1:])))
 
 
 @kind(pickup.live_delivery_change(True, bytes).type, "user")
 def pickup_live(speaker: MediatorSpeaker, dice: Random) -> Received:
     live = speaker.dice.random() < 0.6
-    return speaker.say(pickup.live_delivery_change(live, speaker.random), dice.choice((WHOLE, POSTED)))
+    change = pickup.live_delivery_change(live, speaker.random, version=dice.choice(pickup.VERSIONS[1:]))
+    return speaker.say(change, dice.choice((WHOLE, POSTED)))
 
 
 @kind(short_links.publish(Publication("x", b"", 0), bytes).type, "user")

@@ -13,24 +13,24 @@ from collections import Counter
 from collections.abc import Callable
 
 from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.outcomes import Dispatch, Outcome, Push
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
-from zerochat.agent.mediator.protocol_handlers import Policy, ProtocolHandlers, Session
+from zerochat.agent.mediator.protocol_handlers import REQUESTED, SPOKEN, ProtocolHandlers
 from zerochat.agent.mediator.registry import canonical, deliverable_routes, own_secrets
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.shared_mailboxes import shared_digest
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import DelayedMessage, Registration
 from zerochat.agent.mediator.usage import CopyRates
+from zerochat.agent.mediator.v1_recipients import V1Recipients, did_of_verkey
 from zerochat.agent.network.web.events import http_status
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
-from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import Document, Identity, resolve, short_form
 from zerochat.didcomm.layers import MediaType, open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
 from zerochat.didcomm.protocols import (
-    STANDARD,
-    mediation,
     mediator_receipt,
     mixing,
     pickup,
@@ -38,62 +38,19 @@ from zerochat.didcomm.protocols import (
     relayed_post,
     routing,
     shared_mailbox,
-    short_links,
     standard_answer,
 )
-from zerochat.didcomm.protocols.features import Features
+from zerochat.didcomm.protocols.didexchange import Party
+from zerochat.didcomm.protocols.mediation import Grant
 from zerochat.didcomm.protocols.routing import UNWRAP_DEPTH_MAX, Forward
+from zerochat.didcomm.uri import parse_type
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 
-SPOKEN = STANDARD | Features(
-    protocols=(
-        (routing.PROTOCOL, ("mediator",)),
-        (mediation.PROTOCOL + "2.0", ("mediator",)),
-        (mediation.PROTOCOL + "3.0", ("mediator",)),
-        (pickup.PROTOCOL, ("mediator",)),
-        (short_links.PROTOCOL, ("mediator",)),
-        (relayed_post.PROTOCOL, ("mediator",)),
-        (shared_mailbox.PROTOCOL, ("mediator",)),
-    )
-)
-REQUESTED = (mediation, pickup, relayed_post, shared_mailbox, short_links)
-"""The protocols that only recipients use."""
-UNSUPPORTED = "e.m.msg.unsupported"
+MALFORMED, UNSUPPORTED = "e.m.msg", "e.m.msg.unsupported"
 COPY_BYTES = 16 * 1024
 """Bytes of an envelope to a shared mailbox that count as one copy more."""
 IN_FLIGHT_MS = 30_000
 """When to check again after a dispatch; after a crash it is repeated then."""
-
-
-class Outcome(Redacted, frozen=True):
-    """The outcome of an envelope: a counter name, and the answer on the same connection, if any."""
-
-    REDACTED = ("answer",)
-
-    what: str
-    answer: bytes | None = None
-    media_type: str = MediaType.ENCRYPTED
-    """Media type of the answer."""
-
-
-class Push(Redacted, frozen=True):
-    """An envelope for a live connection."""
-
-    REDACTED = ("envelope",)
-
-    handle: int
-    envelope: bytes
-
-
-class Dispatch(Redacted, frozen=True):
-    """An envelope for another address; `ticket` is returned in `dispatched`."""
-
-    REDACTED = ("envelope",)
-
-    ticket: int
-    uri: str
-    envelope: bytes
-    media_type: str
 
 
 class Mediator:
@@ -116,9 +73,12 @@ class Mediator:
         self.mix_nodes: tuple[str, ...] = ()
         """DIDs of mediators that relay our detours."""
         self._pairwise = PairwiseDids(identity, uris, random)
+        self._v1 = V1Recipients(identity, uris, random)
         own = frozenset({identity.short, *own_secrets(identity), *uris, *(uri.rstrip("/") for uri in uris)})
+        direct = [way.uri for way in deliverable_routes(identity.did, resolve) if not way.routing_keys]
+        at = [Grant((self._v1.routing_key,), uri) for uri in direct if uri.startswith("http")]
         self.handlers = ProtocolHandlers(
-            store, self.limits, policy, identity.did, own, self._pairwise, self.resolve, random
+            store, self.limits, policy, identity.did, own, self._pairwise, self.resolve, random, next(iter(at), None)
         )
         self.copies = CopyRates(self.limits)
         self._sent: dict[int, int] = {}
@@ -160,10 +120,13 @@ class Mediator:
         opened = open_layers(envelope, secret_of=self._pairwise.secret_of, resolve=self.resolve)
         if routing.is_forward(opened.message):
             return self._forward(routing.read_forward(opened.message), session, now_ms, depth)
-        if opened.sender is None or opened.profile != "didcomm/v2":
+        if opened.sender is None:
             raise Unauthentic()  # signed only: its DID may have no key for answers
-        ours = (opened.recipient_kid or "").partition("#")[0]
-        return self._message(opened.message, opened.sender, ours, session, now_ms // 1000)
+        sender, ours = opened.sender, (opened.recipient_kid or "").partition("#")[0]
+        if opened.profile == "didcomm/v1":
+            sender, ours = did_of_verkey(opened.layers[-1].sender_kid or ""), self.identity.did
+        session.profile = opened.profile
+        return self._message(opened.message, sender, ours, session, now_ms // 1000)
 
     def _public_of(self, kid: str) -> PublicKey:
         return self.resolve(kid.partition("#")[0]).agreement_key(kid)
@@ -173,16 +136,41 @@ class Mediator:
             return Outcome("expired")
         if message.return_route in ("all", "none") and session.stays:
             session.returns = message.return_route == "all"
-        self.handlers.rotated(message, sender)
-        self.handlers.addressed(sender, ours)
-        reply = self.handlers.answer(message, sender, ours, session, now_s)
-        if reply is None and not any(one.kind_of(message) for one in REQUESTED):
-            reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
-            if reply is None and problem.may_report(message) and self.handlers.recipient(sender, now_s) is not None:
-                reply = problem.problem(UNSUPPORTED, message, self._random)
+        if session.profile == "didcomm/v2":
+            self.handlers.rotated(message, sender)
+            self.handlers.addressed(sender, ours)
+        reply = self._reply(message, sender, ours, session, now_s)
         if reply is None or not (session.returns or message.return_route in ("all", "thread")):
             return Outcome("processed")
-        return Outcome("answered", self.sealed(reply, sender, ours))
+        if isinstance(reply, bytes):
+            return Outcome("answered", reply, PACKERS[envelope_kind(reply)].media_type)
+        return Outcome(
+            "answered", self._sealed_as(session.profile, reply, sender, ours), PACKERS[session.profile].media_type
+        )
+
+    def _reply(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | bytes | None:
+        """The answer to an authenticated message, as an envelope (bytes) if it is one that was stored."""
+
+        def admit(party: Party) -> bool:
+            return not self.handlers.admit(message, sender, party.did, ours, session, now_s)
+
+        is_known = self.handlers.recipient(sender, now_s) is not None
+        try:
+            reply = self.handlers.answer(message, sender, ours, session, now_s)
+            if reply is None and session.profile == "didcomm/v1":
+                reply = self._v1.exchange(message, sender, admit)
+            if reply is None and not any(one.kind_of(message) for one in REQUESTED):
+                reply = standard_answer(message, disclosed=SPOKEN, random=self._random, profile=session.profile)
+        except Malformed:
+            self.counts["malformed"] += 1
+            if not is_known or not problem.may_report(message):
+                raise
+            return problem.report(MALFORMED, message, self._random, session.profile)
+        if reply is not None or any(one.kind_of(message) for one in REQUESTED) or not is_known:
+            return reply
+        if not problem.may_report(message) or parse_type(message.type).protocol == "didexchange":
+            return None
+        return problem.report(UNSUPPORTED, message, self._random, session.profile)
 
     def opened(self, envelope: bytes) -> tuple[Message, str]:
         """An authenticated message and its sender. Raises RemoteError."""
@@ -196,6 +184,10 @@ class Mediator:
         public DID. Raises Malformed, or Unauthentic for a DID without a matching key."""
         recipient = None if ours is None else self.store.recipient(short_form(to))
         return self._pairwise.sealed(message, to, self.resolve(to), recipient, ours or self.identity.did)
+
+    def _sealed_as(self, profile: Profile, message: Message, to: str, ours: str | None) -> bytes:
+        """A message from us in the envelope format of the recipient's last one."""
+        return self._v1.sealed(message, to) if profile == "didcomm/v1" else self.sealed(message, to, ours)
 
     # --- forwards ---------------------------------------------------------------------------------------------------
 
@@ -379,8 +371,10 @@ class Mediator:
             if not parcels:
                 break
             session.after = found[len(parcels) - 1].seq
-            message = pickup.delivery(parcels, self._random)
-            pushes.append(Push(session.handle, self.sealed(message, recipient.long_did, recipient.pairwise_did)))
+            profile, version = session.live
+            message = pickup.delivery(parcels, self._random, version=version)
+            to = recipient.did if profile == "didcomm/v1" else recipient.long_did
+            pushes.append(Push(session.handle, self._sealed_as(profile, message, to, recipient.pairwise_did)))
         return pushes
 
     def settle_post(self, ticket: int, why: str) -> Push | None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.agent.mediator import mixing
-from zerochat.agent.mediator.core import Dispatch, Mediator, Outcome
+from zerochat.agent.mediator.core import Mediator
 from zerochat.agent.mediator.identity import (
     MediatorIdentity,
     last_port,
@@ -28,7 +28,8 @@ from zerochat.agent.mediator.identity import (
 )
 from zerochat.agent.mediator.limits import DAY_S, Limits
 from zerochat.agent.mediator.mixing import MixPeers, MixRequest, parse_mediator_invitation
-from zerochat.agent.mediator.protocol_handlers import Policy, Session
+from zerochat.agent.mediator.outcomes import Dispatch, Outcome
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import Upstream, UpstreamSnapshot, live_uri
 from zerochat.agent.network.addresses import own_address, parse_listen, remembered_addresses

@@ -3,30 +3,52 @@
 Senders are authenticated. Changes are written in the current transaction, and answers sent after it.
 """
 
-import hmac
 from collections import Counter
-from collections.abc import Callable, Mapping
-from itertools import accumulate
+from collections.abc import Callable
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
+from zerochat.agent.mediator import v1_recipients
+from zerochat.agent.mediator.batches import BYTES_PER_REQUEST, Batches, fitting
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
 from zerochat.agent.mediator.registry import canonical, is_relayed, key_names
 from zerochat.agent.mediator.relayed_posts import RelayedPosts
+from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.tables import QueuedMessage, Recipient
-from zerochat.crypto.structs import Redacted
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, pickup, problem, relayed_post, shared_mailbox, short_links
-from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
-from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.didcomm.protocols import (
+    STANDARD,
+    mediation,
+    pickup,
+    problem,
+    relayed_post,
+    routing,
+    shared_mailbox,
+    short_links,
+)
+from zerochat.didcomm.protocols.features import Features
+from zerochat.didcomm.protocols.mediation import Change, Changed, Grant, Listed, Result
+from zerochat.didcomm.protocols.pickup import DELIVERY_MAX, Parcel, Waiting
 from zerochat.didcomm.protocols.shared_mailbox import Share
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import RemoteError
 
+SPOKEN = STANDARD | Features(
+    protocols=(
+        *v1_recipients.ROLES,
+        (routing.PROTOCOL, ("mediator",)),
+        *((mediation.PROTOCOL + version, ("mediator",)) for version in mediation.VERSIONS),
+        *((vocabulary.protocol, ("mediator",)) for vocabulary in pickup.VOCABULARIES.values()),
+        (short_links.PROTOCOL, ("mediator",)),
+        (relayed_post.PROTOCOL, ("mediator",)),
+        (shared_mailbox.PROTOCOL, ("mediator",)),
+    )
+)
+REQUESTED = (mediation, pickup, relayed_post, shared_mailbox, short_links)
+"""The protocols that only recipients use."""
 HEARD_EVERY_S = 3_600
 """Resolution of `last_seen`."""
 NOT_GRANTED = "e.p.req"
@@ -34,57 +56,10 @@ IN_FLIGHT_MAX = 1_024
 """Unacknowledged messages of one connection."""
 IDS_PER_REQUEST = 16
 """Message ids in an acknowledgement that are charged as one request more."""
-BYTES_PER_REQUEST = 16 * 1024
-"""Bytes of delivered envelopes that are charged as one request more."""
 ROWS_PER_REQUEST = 256
 """Stored messages of a DID whose status is requested that are charged as one request more: they are counted."""
 FAILED_POST_REQUESTS = 64
 """What a relayed post costs that fails: its address may have been named to harass its owner."""
-
-
-class Session(Struct):
-    """A client connection: a WebSocket, or a POST that waits for its response."""
-
-    handle: int
-    stays: bool
-    """Whether it is a WebSocket, which can carry several answers."""
-    returns: bool = False
-    """Whether answers may be returned (`return_route`)."""
-    begun: float = 0.0
-    """Start; seconds, monotonic."""
-    owner: int = 0
-    """The recipient that has been authenticated on it; 0: none."""
-    is_kept: bool = False
-    """Whether the connection is kept for that recipient."""
-    recipient: Recipient | None = None
-    """The recipient in live mode, to which messages are pushed."""
-    after: int = 0
-    """The number of the last message that was pushed."""
-    in_flight: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Delivered and unacknowledged messages by id: size, and time of delivery (UTC seconds)."""
-
-    @property
-    def bytes_in_flight(self) -> int:
-        return sum(size for size, _ in self.in_flight.values())
-
-
-class Policy(Redacted, frozen=True):
-    """Which recipients are admitted, and where their short links are served."""
-
-    REDACTED = ("invitations",)
-
-    invitations: Mapping[str, int]
-    """By the id of an invitation of the mediator, which a holder names as the parent thread, the recipients that it
-    admits at once. The seat of a deleted recipient is free again."""
-    is_open: bool = False
-    """Whether every request is granted."""
-    page: str = ""
-    """The page of short links; empty: joiners cannot reach this mediator, because it is behind another one."""
-
-    def invitation_of(self, asked: Message) -> str:
-        """The id of the invitation that a request shows; empty: none."""
-        shown = (asked.pthid or "").encode()
-        return next((one for one in self.invitations if hmac.compare_digest(shown, one.encode())), "")
 
 
 class ProtocolHandlers:
@@ -100,11 +75,15 @@ class ProtocolHandlers:
         pairwise: PairwiseDids,
         resolve: Callable[[str], Document],
         random: Callable[[int], bytes],
+        at: Grant | None = None,
     ) -> None:
+        """`at`: where senders post that know only keys; None: they cannot."""
+        self._at = at
         self._store, self._limits, self._policy = store, limits, policy
         self._routing_did, self._own, self._pairwise = routing_did, own, pairwise
         self._resolve, self._random = resolve, random
         self.counts: Counter[str] = Counter()
+        self._batches = Batches(store, limits, self._charge_more, self.counts, random)
         self.posts = RelayedPosts(limits)
         self.live: dict[int, list[Session]] = {}
         """Connections in live mode, by recipient."""
@@ -155,9 +134,9 @@ class ProtocolHandlers:
         if recipient is not None and recipient.rotation_confirmed != (recipient.pairwise_did == ours):
             self._store.confirm_rotation(recipient.id, confirmed=not recipient.rotation_confirmed)
 
-    def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | None:
-        """The answer to a mediation or pickup message that was addressed to our DID `ours`; None: another protocol.
-        Raises RemoteError."""
+    def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | bytes | None:
+        """The answer to a mediation or pickup message that was addressed to our DID `ours`, or the next stored envelope
+        for a `noop`; None: another protocol. Raises RemoteError."""
         asked, fetched, linked = mediation.kind_of(message), pickup.kind_of(message), short_links.kind_of(message)
         relayed, shared = relayed_post.kind_of(message), shared_mailbox.kind_of(message)
         if asked is None and fetched is None and linked is None and relayed is None and shared is None:
@@ -171,7 +150,7 @@ class ProtocolHandlers:
             return self._request(message, sender, ours, recipient, session, now_s)
         if recipient is None:
             self.counts["unknown_sender"] += 1
-            return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
+            return self._not_granted(message, session, is_mediation=asked is not None)
         if shared is not None:
             return self._keep_shares(message, sender, ours, recipient, now_s) if shared == "keep" else None
         match asked[1] if asked is not None else fetched or linked or relayed:
@@ -188,30 +167,55 @@ class ProtocolHandlers:
             case "status-request":
                 return self._status(message, recipient, session, now_s, pickup.read_status_request(message))
             case "delivery-request":
-                return self._deliver(message, recipient, session, now_s)
+                once = pickup.version_of(message) == "1.0"
+                return (self._batches.batch if once else self._deliver)(message, recipient, session, now_s)
             case "messages-received":
                 return self._received(message, recipient, session, now_s)
             case "live-delivery-change":
                 return self._live(message, recipient, session, now_s)
+            case "list-request":
+                return self._batches.listed(message, recipient, session, now_s)
+            case "noop":
+                return self._batches.next_envelope(message, recipient, now_s)
         return None
+
+    def _not_granted(self, message: Message, session: Session, *, is_mediation: bool) -> Message:
+        text = "No mediation was granted to this DID."
+        if session.profile == "didcomm/v1" and is_mediation:
+            return problem.problem_v1(mediation.NOT_GRANTED_V1, message, text, self._random, mediation.PROBLEM_V1)
+        return problem.report(NOT_GRANTED, message, self._random, session.profile, text)
 
     # --- mediation --------------------------------------------------------------------------------------------------
 
     def _request(
         self, message: Message, sender: str, ours: str, recipient: Recipient | None, session: Session, now_s: int
     ) -> Message:
-        if recipient is None:
-            why = self._why_denied(message, now_s)
-            if why:
-                self.counts[why] += 1
-                return mediation.deny(message, self._random)
-            invitation = self._policy.invitation_of(message)
-            self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s, invitation)
-            self.addressed(sender, ours)
-            self.counts["granted"] += 1
-            granted = self._store.recipient(short_form(sender))
-            session.owner = session.owner or (0 if granted is None else granted.id)
-        return mediation.grant(message, self._routing_did, self._random)
+        asked = mediation.kind_of(message)
+        assert asked is not None
+        if asked[0] == "1.0" and self._at is None:
+            return mediation.deny(message, self._random)
+        if recipient is None and self.admit(message, sender, self._resolve(sender).did, ours, session, now_s):
+            return mediation.deny(message, self._random)
+        return mediation.grant(message, self._routing_did, self._random, self._at)
+
+    def admit(self, message: Message, sender: str, long_did: str, ours: str, session: Session, now_s: int) -> str:
+        """Make the sender a recipient, unless it is one; why not, as a counter name; empty: it is one now.
+
+        `long_did`: the DID that has its addresses, if any; `ours`: the DID of ours that it has addressed.
+        """
+        if self.recipient(sender, now_s) is not None:
+            return ""
+        why = self._why_denied(message, now_s)
+        if why:
+            self.counts[why] += 1
+            return why
+        invitation = self._policy.invitation_of(message)
+        self._store.grant(short_form(sender), long_did, self._own_did(ours), now_s, invitation)
+        self.addressed(sender, ours)
+        self.counts["granted"] += 1
+        granted = self._store.recipient(short_form(sender))
+        session.owner = session.owner or (0 if granted is None else granted.id)
+        return ""
 
     def _why_denied(self, message: Message, now_s: int) -> str:
         """Why a new recipient is denied, as a counter name; empty: it is granted, and takes a seat of the rate."""
@@ -325,20 +329,21 @@ class ProtocolHandlers:
         found: list[QueuedMessage] = []
         if len(session.in_flight) < IN_FLIGHT_MAX:
             found = self._store.fetch(recipient.id, wanted.limit + len(session.in_flight), did=number)
-        fresh = _fitting([kept for kept in found if kept.id not in session.in_flight][: wanted.limit])
-        if not fresh:
+        fresh = fitting([kept for kept in found if kept.id not in session.in_flight][: wanted.limit])
+        version = pickup.version_of(message)
+        if not fresh and version != "4.0":
             return self._status(message, recipient, session, now_s, wanted.did)
         if not self._charge_more(recipient, sum(kept.bytes for kept in fresh) // BYTES_PER_REQUEST, now_s):
             return None
         parcels = self.parcels(fresh, session, now_s)
-        return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)
+        return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did, version=version)
 
     def parcels(
         self, found: list[QueuedMessage], session: Session, now_s: int, limit: int = DELIVERY_MAX
     ) -> list[Parcel]:
         """The messages that fit one delivery; they count as in flight."""
         parcels: list[Parcel] = []
-        for kept in _fitting(found[:limit]):
+        for kept in fitting(found[:limit]):
             parcels.append(Parcel(kept.id, self._store.envelope(kept)))
             if session.stays:
                 session.in_flight[kept.id] = (kept.bytes, now_s)
@@ -361,12 +366,13 @@ class ProtocolHandlers:
             self.close(session)
         elif not session.stays or not session.returns:
             text = "Connection does not support Live Delivery"
-            return problem.problem(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, comment=text)
+            return problem.report(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, session.profile, text)
         elif session.recipient is None or session.recipient.id != recipient.id:
             if not self._store.is_fresh(recipient.id, message.id, now_s):
                 return None  # a replay
             self.close(session)
             session.recipient, session.after = replace(recipient), self._store.latest()
+            session.live = session.profile, pickup.version_of(message)
             connections = self.live.setdefault(recipient.id, [])
             connections.append(session)
             if len(connections) > self._limits.live:
@@ -464,9 +470,3 @@ class ProtocolHandlers:
         else:
             self.live.pop(session.recipient.id, None)
         session.recipient = None
-
-
-def _fitting(found: list[QueuedMessage]) -> list[QueuedMessage]:
-    """The first ones that fit one delivery, at least one."""
-    sizes = accumulate(pickup.delivery_size(kept.bytes) for kept in found)
-    return found[: max(1, sum(size <= DELIVERY_BYTES_MAX for size in sizes))]

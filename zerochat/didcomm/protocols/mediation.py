@@ -1,4 +1,4 @@
-"""Coordinate Mediation 2.0 and 3.0: a recipient registers its DIDs with a mediator.
+"""Coordinate Mediation 1.0, 2.0 and 3.0: a recipient registers its DIDs, or its keys (1.0), with a mediator.
 
     recipient                          mediator
       | -- mediate-request --------------> |   pthid: the mediator's invitation, if it came from one
@@ -8,16 +8,17 @@
       | -- keylist-query (page) ---------> |
       | <- keylist ----------------------- |
 
-Version 3.0 has other names (`recipient-update` and so on), and its grant may contain several routing DIDs. A mediator
-answers in the version of the request. A recipient has no address, so its messages request answers on the same
-connection (`return_route`).
+The versions differ in names only (`VOCABULARIES`), except for the grant: that of 1.0 has an endpoint and routing keys,
+that of 2.0 a routing DID, and that of 3.0 several. Each version may come in either envelope format. A mediator answers
+in the version of the request. A recipient has no address, so its messages request answers on the same connection
+(`return_route`).
 
 The protocol does not verify ownership of a DID: a third party could register another recipient's DID first and
 intercept its messages. zerochat's recipients therefore add a proof to their updates, in an extension member: a
 signature by the DID's key over this recipient and this mediator. A zerochat mediator lets a proven registration replace
 an unproven one.
 
-Specified in: https://didcomm.org/coordinate-mediation/2.0 and /3.0.
+Specified in: Aries RFC 0211 (1.0); https://didcomm.org/coordinate-mediation/2.0 and /3.0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,36 +36,51 @@ from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
 from zerochat.didcomm.uri import same_type
 from zerochat.errors import Malformed, RemoteError
 
-Version: TypeAlias = Literal["2.0", "3.0"]
+Version: TypeAlias = Literal["1.0", "2.0", "3.0"]
 Action: TypeAlias = Literal["add", "remove"]
 Result: TypeAlias = Literal["success", "no_change", "client_error", "server_error"]
 Kind: TypeAlias = Literal["request", "grant", "deny", "update", "updated", "query", "list"]
 
-VERSIONS: Final[tuple[Version, ...]] = ("2.0", "3.0")
 PROTOCOL: Final = "https://didcomm.org/coordinate-mediation/"
-_NAMES: Final[dict[Version, dict[Kind, str]]] = {
-    "2.0": {
-        "request": "mediate-request",
-        "grant": "mediate-grant",
-        "deny": "mediate-deny",
-        "update": "keylist-update",
-        "updated": "keylist-update-response",
-        "query": "keylist-query",
-        "list": "keylist",
-    },
-    "3.0": {
-        "request": "mediate-request",
-        "grant": "mediate-grant",
-        "deny": "mediate-deny",
-        "update": "recipient-update",
-        "updated": "recipient-update-response",
-        "query": "recipient-query",
-        "list": "recipient",
-    },
+
+
+class Vocabulary(Struct, frozen=True):
+    """The names of one version."""
+
+    types: Mapping[Kind, str]
+    recipient: str
+    """The member that names a recipient."""
+    listed: str
+    """The member with the rows of a list."""
+
+
+_ASKED: Final[dict[Kind, str]] = {"request": "mediate-request", "grant": "mediate-grant", "deny": "mediate-deny"}
+_KEYLIST: Final[dict[Kind, str]] = _ASKED | {
+    "update": "keylist-update",
+    "updated": "keylist-update-response",
+    "query": "keylist-query",
+    "list": "keylist",
 }
+_RECIPIENTS: Final[dict[Kind, str]] = _ASKED | {
+    "update": "recipient-update",
+    "updated": "recipient-update-response",
+    "query": "recipient-query",
+    "list": "recipient",
+}
+VOCABULARIES: Final[dict[Version, Vocabulary]] = {
+    "1.0": Vocabulary(_KEYLIST, "recipient_key", "keys"),
+    "2.0": Vocabulary(_KEYLIST, "recipient_did", "keys"),
+    "3.0": Vocabulary(_RECIPIENTS, "recipient_did", "dids"),
+}
+VERSIONS: Final = tuple(VOCABULARIES)
 _TYPES: Final = {
-    (version, kind): f"{PROTOCOL}{version}/{name}" for version in VERSIONS for kind, name in _NAMES[version].items()
+    (version, kind): f"{PROTOCOL}{version}/{name}"
+    for version, vocabulary in VOCABULARIES.items()
+    for kind, name in vocabulary.types.items()
 }
+PROBLEM_V1: Final = PROTOCOL + "1.0/problem-report"
+NOT_GRANTED_V1: Final = "mediation_not_granted"
+"""A problem report of 1.0 and its code, as ACA-Py has them."""
 
 UPDATES_MAX: Final = 64
 """Updates in one message."""
@@ -72,6 +88,7 @@ PAGE_MAX: Final = 64
 OFFSET_MAX: Final = 2**31
 """Beyond any list, within a database integer."""
 ROUTING_DIDS_MAX: Final = 8
+ENDPOINT_CHARS_MAX: Final = 1024
 PROOF_CHARS_MAX: Final = 128
 """64 bytes in base64url have 86."""
 _PROVING_KEYS_MAX: Final = 4
@@ -88,6 +105,15 @@ class Change(Struct, frozen=True):
     action: Action
     proof: str | None = None
     """Proof of ownership (`is_proven`)."""
+
+
+class Grant(Struct, frozen=True):
+    """Where mail for the recipient goes."""
+
+    routing: tuple[str, ...]
+    """At least one routing DID; in 1.0 routing keys as did:key or in base58, possibly none."""
+    endpoint: str = ""
+    """1.0: the mediator's address."""
 
 
 class Changed(Struct, frozen=True):
@@ -129,7 +155,8 @@ def request(random: Callable[[int], bytes], *, pthid: str | None = None, version
 def update(changes: Sequence[Change], random: Callable[[int], bytes], *, version: Version = "2.0") -> Message:
     """Request up to UPDATES_MAX changes."""
     assert 0 < len(changes) <= UPDATES_MAX
-    rows = [{"recipient_did": each.did, "action": each.action, _PROOF: each.proof} for each in changes]
+    name = VOCABULARIES[version].recipient
+    rows = [{name: each.did, "action": each.action, _PROOF: each.proof} for each in changes]
     body = {"updates": [{name: value for name, value in row.items() if value is not None} for row in rows]}
     return _asking(version, "update", body, random)
 
@@ -158,13 +185,13 @@ def with_proofs(update: Message, keys: Mapping[str, SecretKey]) -> Message:
     kind = kind_of(update)
     if kind is None or kind[1] != "update" or update.from_ is None or not update.to:
         return update
-    rows = []
+    rows, name = [], VOCABULARIES[kind[0]].recipient
     for row in update.body["updates"]:
-        key = keys.get(row["recipient_did"]) if row["action"] == "add" else None
+        key = keys.get(row[name]) if row["action"] == "add" else None
         if key is None:
             rows.append(row)
         else:
-            statement = _statement(row["recipient_did"], update.from_, update.to[0])
+            statement = _statement(row[name], update.from_, update.to[0])
             rows.append({**row, _PROOF: b64url(sign(key, statement))})
     return replace(update, body={**update.body, "updates": rows})
 
@@ -199,10 +226,16 @@ def _statement(did: str, recipient: str, mediator: str) -> bytes:
 # --- the mediator's messages ----------------------------------------------------------------------------------------
 
 
-def grant(incoming: Message, routing_did: str, random: Callable[[int], bytes]) -> Message:
+def grant(incoming: Message, routing_did: str, random: Callable[[int], bytes], at: Grant | None = None) -> Message:
+    """Grant mediation over this DID; `at`: the same for 1.0, whose senders know only keys. Raises Malformed for a
+    request of 1.0 without it."""
     version, _ = _checked_kind(incoming, "request")
-    did: object = routing_did if version == "2.0" else [routing_did]
-    return _answer(incoming, version, "grant", {"routing_did": did}, random)
+    if version == "1.0" and at is None:
+        raise Malformed(why="mediation: a request by key, where only a DID leads")
+    body: dict[str, Any] = {"routing_did": routing_did if version == "2.0" else [routing_did]}
+    if version == "1.0" and at is not None:
+        body = {"endpoint": at.endpoint, "routing_keys": list(at.routing)}
+    return _answer(incoming, version, "grant", body, random)
 
 
 def deny(incoming: Message, random: Callable[[int], bytes]) -> Message:
@@ -212,14 +245,16 @@ def deny(incoming: Message, random: Callable[[int], bytes]) -> Message:
 
 def update_response(incoming: Message, changed: Sequence[Changed], random: Callable[[int], bytes]) -> Message:
     version, _ = _checked_kind(incoming, "update")
-    rows = [{"recipient_did": each.did, "action": each.action, "result": each.result} for each in changed]
+    name = VOCABULARIES[version].recipient
+    rows = [{name: each.did, "action": each.action, "result": each.result} for each in changed]
     return _answer(incoming, version, "updated", {"updated": rows}, random)
 
 
 def listing(incoming: Message, found: Listed, random: Callable[[int], bytes]) -> Message:
     version, _ = _checked_kind(incoming, "query")
+    vocabulary = VOCABULARIES[version]
     body = {
-        "keys" if version == "2.0" else "dids": [{"recipient_did": did} for did in found.dids],
+        vocabulary.listed: [{vocabulary.recipient: did} for did in found.dids],
         "pagination": {"count": len(found.dids), "offset": found.offset, "remaining": found.remaining},
     }
     return _answer(incoming, version, "list", body, random)
@@ -234,8 +269,18 @@ def _answer(
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class _Update(msgspec.Struct):
-    recipient_did: str
+class _Named(msgspec.Struct):
+    """A row that names a recipient by DID, or (1.0) by key."""
+
+    recipient_did: str = ""
+    recipient_key: str = ""
+
+    @property
+    def did(self) -> str:
+        return _did(self.recipient_did or self.recipient_key)
+
+
+class _Update(_Named, kw_only=True):
     action: Action
     proof: str | None = msgspec.field(name=_PROOF, default=None)
 
@@ -244,8 +289,7 @@ class _UpdateBody(msgspec.Struct):
     updates: list[_Update]
 
 
-class _Updated(msgspec.Struct):
-    recipient_did: str
+class _Updated(_Named, kw_only=True):
     action: Action
     result: Result
 
@@ -263,23 +307,24 @@ class _QueryBody(msgspec.Struct):
     paginate: _Paginate | None = None
 
 
-class _Key(msgspec.Struct):
-    recipient_did: str
-
-
 class _Pagination(msgspec.Struct):
     offset: int = 0
     remaining: int = 0
 
 
 class _ListBody(msgspec.Struct):
-    keys: list[_Key] = []
-    dids: list[_Key] = []
+    keys: list[_Named] = []
+    dids: list[_Named] = []
     pagination: _Pagination | None = None
 
 
 class _GrantBody(msgspec.Struct):
-    routing_did: str | list[str]
+    routing_did: str | list[str] = []
+
+
+class _GrantBodyV1(msgspec.Struct):
+    endpoint: str
+    routing_keys: list[str]
 
 
 def read_update(message: Message) -> tuple[Change, ...]:
@@ -288,31 +333,36 @@ def read_update(message: Message) -> tuple[Change, ...]:
     rows = _checked_list(_convert(message.body, _UpdateBody).updates, UPDATES_MAX)
     if any(row.proof is not None and len(row.proof) > PROOF_CHARS_MAX for row in rows):
         raise Malformed(why="mediation: a proof that is too long")
-    return tuple(Change(_did(row.recipient_did), row.action, row.proof) for row in rows)
+    return tuple(Change(row.did, row.action, row.proof) for row in rows)
 
 
 def read_query(message: Message) -> Page:
-    """The requested page, limited to PAGE_MAX DIDs. Raises Malformed."""
+    """The requested page, limited to PAGE_MAX DIDs; a limit of -1 is none (ACA-Py). Raises Malformed."""
     _checked_kind(message, "query")
     page = _convert(message.body, _QueryBody).paginate or _Paginate()
-    if not 0 <= page.offset <= OFFSET_MAX or page.limit < 1:
+    if not 0 <= page.offset <= OFFSET_MAX or (page.limit < 1 and page.limit != -1):
         raise Malformed(why="mediation: an invalid page")
-    return Page(page.offset, min(page.limit, PAGE_MAX))
+    return Page(page.offset, PAGE_MAX if page.limit == -1 else min(page.limit, PAGE_MAX))
 
 
-def read_grant(message: Message) -> tuple[str, ...]:
-    """The mediator's routing DIDs, at least one. Raises Malformed."""
-    _checked_kind(message, "grant")
+def read_grant(message: Message) -> Grant:
+    """Raises Malformed."""
+    version, _ = _checked_kind(message, "grant")
+    if version == "1.0":
+        old = _convert(message.body, _GrantBodyV1)
+        if not 0 < len(old.endpoint) <= ENDPOINT_CHARS_MAX or len(old.routing_keys) > ROUTING_DIDS_MAX:
+            raise Malformed(why="mediation: an invalid endpoint, or too many routing keys")
+        return Grant(tuple(_did(key) for key in old.routing_keys), old.endpoint)
     found = _convert(message.body, _GrantBody).routing_did
     dids = _checked_list([found] if isinstance(found, str) else found, ROUTING_DIDS_MAX)
-    return tuple(_did(did) for did in dids)
+    return Grant(tuple(_did(did) for did in dids))
 
 
 def read_update_response(message: Message) -> tuple[Changed, ...]:
     """Raises Malformed."""
     _checked_kind(message, "updated")
     rows = _checked_list(_convert(message.body, _UpdatedBody).updated, UPDATES_MAX)
-    return tuple(Changed(_did(row.recipient_did), row.action, row.result) for row in rows)
+    return tuple(Changed(row.did, row.action, row.result) for row in rows)
 
 
 def read_listing(message: Message) -> Listed:
@@ -323,7 +373,7 @@ def read_listing(message: Message) -> Listed:
     page = body.pagination or _Pagination()
     if len(rows) > 16 * PAGE_MAX or page.offset < 0 or page.remaining < 0:
         raise Malformed(why="mediation: an invalid or too long list")
-    return Listed(tuple(_did(row.recipient_did) for row in rows), page.offset, page.remaining)
+    return Listed(tuple(row.did for row in rows), page.offset, page.remaining)
 
 
 def _checked_kind(message: Message, expected: Kind) -> tuple[Version, Kind]:

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from zerochat.didcomm.did import same_did, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, pickup
-from zerochat.didcomm.protocols.mediation import UPDATES_MAX, Change, Version
+from zerochat.didcomm.protocols.mediation import UPDATES_MAX, Change, Grant, Version
 from zerochat.didcomm.protocols.pickup import Parcel
+from zerochat.didcomm.protocols.routing import as_did
 
 Random = Callable[[int], bytes]
 
@@ -42,9 +43,13 @@ class MediationState(Struct, frozen=True):
     """Id of the invitation."""
     phase: Literal["requested", "granted", "denied"] = "requested"
     routing_did: str | None = None
-    """Routing DID for our DID documents, once granted."""
+    """Routing DID for our DID documents, once granted; None also in version 1.0."""
+    endpoint: str = ""
+    """1.0: the address for our DID documents, once granted."""
+    routing_keys: tuple[str, ...] = ()
+    """1.0: the keys to wrap for, as did:key."""
     desired: frozenset[str] = frozenset()
-    """DIDs (long forms) to register."""
+    """DIDs (long forms) to register; in version 1.0 keys as did:key."""
     registered: frozenset[str] = frozenset()
     """DIDs that the mediator confirmed."""
     refused: frozenset[str] = frozenset()
@@ -57,6 +62,11 @@ class MediationState(Struct, frozen=True):
     unacknowledged: frozenset[str] = frozenset()
     """Ids of parcels received over this connection and not acknowledged yet."""
     version: Version = "2.0"
+
+    @property
+    def pickup(self) -> pickup.Version:
+        """The version of Message Pickup that goes with that of mediation."""
+        return "2.0" if self.version == "1.0" else "3.0"
 
 
 class MediationStep(Struct, frozen=True):
@@ -102,7 +112,7 @@ def acknowledge(state: MediationState, ids: Iterable[str], random: Random) -> Me
     if not listed or not state.connected:
         return MediationStep(state)
     batches = [listed[start : start + pickup.RECEIVED_MAX] for start in range(0, len(listed), pickup.RECEIVED_MAX)]
-    messages = _addressed(state, [pickup.messages_received(batch, random) for batch in batches])
+    messages = _addressed(state, [pickup.messages_received(batch, random, version=state.pickup) for batch in batches])
     return MediationStep(replace(state, unacknowledged=state.unacknowledged - set(listed)), messages)
 
 
@@ -110,7 +120,7 @@ def poll(state: MediationState, random: Random) -> MediationStep:
     """Request waiting messages unconditionally; also for a timer, in case an answer was lost."""
     if state.phase != "granted" or not state.connected:
         return MediationStep(state)
-    request = pickup.delivery_request(random)
+    request = pickup.delivery_request(random, version=state.pickup)
     return MediationStep(replace(state, pending_delivery=request.id), _addressed(state, [request]))
 
 
@@ -149,8 +159,7 @@ def _receive_delivery(state: MediationState, message: Message, random: Random) -
 def _receive_mediation(state: MediationState, message: Message, kind: mediation.Kind, random: Random) -> MediationStep:
     match kind:
         case "grant" if state.phase != "granted":
-            routing = mediation.read_grant(message)[0]
-            return _begin(replace(state, phase="granted", routing_did=routing), random)
+            return _begin(_granted(state, mediation.read_grant(message)), random)
         case "deny" if state.phase == "requested":
             return MediationStep(replace(state, phase="denied"))
         case "updated":
@@ -158,12 +167,19 @@ def _receive_mediation(state: MediationState, message: Message, kind: mediation.
     return MediationStep(state)
 
 
+def _granted(state: MediationState, grant: Grant) -> MediationState:
+    if not grant.endpoint:
+        return replace(state, phase="granted", routing_did=grant.routing[0])
+    keys = tuple(as_did(key).partition("#")[0] for key in grant.routing)
+    return replace(state, phase="granted", endpoint=grant.endpoint, routing_keys=keys)
+
+
 def _updated(state: MediationState, message: Message) -> MediationState:
-    """The mediator may name DIDs in either form; the state has the long one."""
+    """The mediator may name DIDs in either form, and keys in base58; the state has the long form, and did:keys."""
     registered, refused, pending = set(state.registered), set(state.refused), set(state.pending)
     long = {short_form(did): did for did in state.pending}
     for row in mediation.read_update_response(message):
-        did = long.get(short_form(row.did))
+        did = long.get(short_form(as_did(row.did).partition("#")[0]))
         if did is None:
             continue
         pending.discard(did)
@@ -180,7 +196,7 @@ def _begin(state: MediationState, random: Random) -> MediationStep:
     """After a grant or a reconnection: register every DID again (idempotent), because a mediator restored from a
     backup may have lost some."""
     updates = _update(replace(state, registered=state.registered - state.desired), random)
-    live = _addressed(state, [pickup.live_delivery_change(True, random)])
+    live = _addressed(state, [pickup.live_delivery_change(True, random, version=state.pickup)])
     fetch = poll(updates.state, random)
     return MediationStep(fetch.state, updates.messages + live + fetch.messages)
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id, same_type
+from zerochat.didcomm.packer import Profile
 from zerochat.didcomm.protocols.ack import is_forward, is_pure_ack
 from zerochat.didcomm.protocols.bodies import TEXT_CHARS_MAX, Name, Text, read_body
 from zerochat.didcomm.uri import parse_type
@@ -234,6 +235,15 @@ def problem_v1(code: str, about: Message, text: str, random: Callable[[int], byt
     """
     body = {"description": {"code": code, "en": text}, "problem-code": code, "explain": text}
     return Message(type=kind, id=new_id(random), thid=about.thread, pthid=about.pthid, body=body, lang="en")
+
+
+def report(
+    code: str, about: Message, random: Callable[[int], bytes], profile: Profile, comment: str | None = None
+) -> Message:
+    """A problem report in the version that goes with the envelope format `profile` of the message that it is about."""
+    if profile == "didcomm/v2":
+        return problem(code, about, random, comment=comment)
+    return problem_v1(code, about, comment or COMMENTS.get(code, code), random)
 
 
 # --- the circuit breaker --------------------------------------------------------------------------------------------

@@ -288,12 +288,7 @@ def _receive_problem(tx: Transaction, peer: PeerRef, message: Message, handle: i
 
 
 def _send_problem(tx: Transaction, peer: PeerRef, about: Message, code: str, handle: int | None) -> None:
-    random = tx.context.random
-    if _profile(tx, peer) == "didcomm/v1":
-        report = problem.problem_v1(code, about, problem.COMMENTS[code], random)
-    else:
-        report = problem.problem(code, about, random)
-    _reply(tx, peer, report, handle)
+    _reply(tx, peer, problem.report(code, about, tx.context.random, _profile(tx, peer)), handle)
 
 
 def _breaker(tx: Transaction, peer: PeerRef) -> Breaker:
