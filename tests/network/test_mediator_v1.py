@@ -276,6 +276,27 @@ def test_a_malformed_pickup_gets_a_problem_report(site, alice, name, members):
     assert site.store.usage.total.messages == 1
 
 
+# --- recipients that cannot fetch -----------------------------------------------------------------------------------
+
+
+def test_a_recipient_with_an_address_gets_the_envelopes_there(site):
+    """As ACA-Py does, which has no pickup: its own DID has an endpoint, its keys have none."""
+    service = {"type": "did-communication", "recipientKeys": ["#key-1"], "serviceEndpoint": "https://acapy.example/in"}
+    alice = V1Recipient(site, service).connect()
+    sent, forward = alice.forward("to you")
+    assert site.hear(forward).what == "relayed"
+    [dispatch] = site.due()
+    assert (dispatch.uri, dispatch.envelope) == ("https://acapy.example/in", sent)
+    assert dispatch.media_type == V1.media_type
+
+
+@pytest.mark.parametrize("uri", ["didcomm:transport/queue", "ftp://files.example", URI])
+def test_others_fetch(site, uri):
+    service = {"type": "did-communication", "recipientKeys": ["#key-1"], "serviceEndpoint": uri}
+    alice = V1Recipient(site, service).connect()
+    assert site.hear(alice.forward("to you")[1]).what == "kept"
+
+
 # --- both generations -----------------------------------------------------------------------------------------------
 
 

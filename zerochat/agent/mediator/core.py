@@ -274,13 +274,20 @@ class Mediator:
             self.store.delay(registration, detour.via, around, due, expires, digest=self._random(16))
             return "detoured"
         if registration.relay:
-            self.store.delay(registration, registration.long_did, envelope, due, expires)
+            self.store.delay(registration, self._address_of(registration), envelope, due, expires)
             return "relayed"
         if due > now_ms:
             self.store.delay(registration, None, envelope, due, expires)
             return "delayed"
         self._keep(registration, envelope, now_s, expires)
         return "kept"
+
+    def _address_of(self, registration: Registration) -> str:
+        """The DID with the addresses to relay to: the registered one, or for a key that of its recipient."""
+        if registration.long_did.startswith("did:") and not registration.long_did.startswith("did:key:"):
+            return registration.long_did
+        recipient = self.store.recipient_numbered(registration.recipient)
+        return registration.long_did if recipient is None else recipient.long_did
 
     def _make_room(self, registration: Registration, size: int, *, stays: bool, is_delayed: bool) -> bool:
         """Whether a message of so many bytes may be stored for a DID, after evicting the oldest messages of the same
@@ -434,8 +441,15 @@ class Mediator:
         envelope = row.envelope
         try:
             if way.routing_keys:
+                is_v2 = way.takes("didcomm/v2")
                 envelope = routing.wrap(
-                    envelope, way, target, resolve=self.resolve, random=self._random, expires_time=row.expires
+                    envelope,
+                    way,
+                    target if is_v2 else row.registration.long_did or target,
+                    resolve=self.resolve,
+                    random=self._random,
+                    profile="didcomm/v2" if is_v2 else "didcomm/v1",
+                    expires_time=row.expires,
                 )
             media_type = PACKERS[envelope_kind(envelope)].media_type
         except RemoteError:

@@ -18,6 +18,7 @@ from zerochat.agent.mediator.mixing import parse_mediator_invitation
 from zerochat.agent.mediator.pairwise_dids import service
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import live_uri
+from zerochat.agent.mediator.v1_recipients import inline_services
 from zerochat.agent.network.addresses import remember_addresses
 from zerochat.agent.storage.database import disk_error
 from zerochat.agent.storage.paths import ProfilePaths
@@ -33,6 +34,8 @@ from zerochat.errors import LocalError
 GOAL_CODE: Final = "request-mediate"
 """The goal code of mediator invitations, used by several implementations."""
 GOAL: Final = "Request mediation"
+LABEL: Final = "mediator"
+"""What the mediator is called in its invitation of v1, which demands a label."""
 _LOCAL: Final = (".local", ".internal", ".lan", ".home.arpa")
 """Suffixes of names that are only valid locally."""
 _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
@@ -102,6 +105,15 @@ class MediatorIdentity(Redacted, frozen=True):
         """The complete link of an invitation."""
         message = oob_write.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
         return oob_write.link(self.page, replace(message, id=invitation.id))
+
+    @property
+    def link_v1(self) -> str:
+        """The same for agents of DIDComm v1; empty behind another mediator, where these cannot post."""
+        if self.behind:
+            return ""
+        services = inline_services(self.identity, self.uris)
+        message = oob_write.invitation_v1(services, LABEL, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
+        return oob_write.link(self.page, replace(message, id=self.invitation.id))
 
     @property
     def short_link(self) -> str:

@@ -32,6 +32,7 @@ from zerochat.didcomm.protocols import (
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.mediation import Change, Changed, Grant, Listed, Result
 from zerochat.didcomm.protocols.pickup import DELIVERY_MAX, Parcel, Waiting
+from zerochat.didcomm.protocols.routing import as_did
 from zerochat.didcomm.protocols.shared_mailbox import Share
 from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import RemoteError
@@ -271,7 +272,7 @@ class ProtocolHandlers:
             return "client_error"
         if self._store.shares(recipient.id) >= self._limits.dids:
             return "client_error"
-        names, relay = self._facts(change.did)
+        names, relay = self._facts(change.did, recipient)
         if proven:
             for each in (name, *(names if name.startswith("did:key:") else ())):
                 self._evict(each, recipient)
@@ -285,13 +286,18 @@ class ProtocolHandlers:
             self._store.evict(name)
             self.counts["evicted"] += 1
 
-    def _facts(self, did: str) -> tuple[tuple[str, ...], bool]:
-        """The key names of a DID, and whether it is relayed; an unresolvable DID is stored."""
+    def _facts(self, did: str, recipient: Recipient) -> tuple[tuple[str, ...], bool]:
+        """The key names of a DID, and whether it is relayed; an unresolvable DID is stored.
+
+        The keys of a recipient of v1 are relayed if its own DID has an address: some agents cannot fetch (ACA-Py).
+        """
         try:
-            document = self._resolve(did.partition("#")[0])
+            document = self._resolve(as_did(did).partition("#")[0])
+            is_v1 = recipient.did.startswith("did:key:") and not document.services
+            addressed = self._resolve(recipient.long_did) if is_v1 else document
         except RemoteError:
             return (), False
-        return key_names(document), is_relayed(document, self._own, self._resolve)
+        return key_names(document), is_relayed(addressed, self._own, self._resolve)
 
     def _query(self, message: Message, recipient: Recipient) -> Message:
         page = mediation.read_query(message)

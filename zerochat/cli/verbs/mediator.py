@@ -242,10 +242,12 @@ def _print_ready(service: "Service", paths: "ProfilePaths", out: Output) -> None
         "did": identity.identity.did,
         "link": identity.link,
         "short_link": identity.short_link,
+        "link_v1": identity.link_v1,
         "uses": identity.invitation.uses,
     }
     rows = [("ready", f"process {os.getpid()}, address {identity.uri}"), ("short", identity.short_link)]
-    out.data(facts, [*table(rows), "", identity.link])
+    old = ["", "For agents of DIDComm v1 (Aries):", identity.link_v1] if identity.link_v1 else []
+    out.data(facts, [*table(rows), "", identity.link, *old])
     if not out.jsonl and sys.stdout.isatty():
         out.exactly("\n" + qr_ansi(identity.short_link))
         # Last, so that a small terminal shows it below the code.
