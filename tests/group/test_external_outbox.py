@@ -1,5 +1,7 @@
 """The durable outbox of external connections: retries, order, other endpoints, and an end that is told."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -198,14 +200,14 @@ def test_a_route_that_cannot_be_wrapped_for_is_passed_over(envelope, monkeypatch
     two = Two()
     offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
 
-    def with_an_unknown_hop(tx, envelope, verkey):
-        services, unusable = did_services(tx, envelope, verkey), {"routingKeys": ["did:web:mediator.example#key-1"]}
+    def with_an_unknown_hop(tx, envelope):
+        services, unusable = did_services(tx, envelope), {"routingKeys": ["did:web:mediator.example#key-1"]}
         if tx.agent.web_uris != (ALICE,):
             return services
         if envelope == "didcomm/v1":
             other = {**services[0], **unusable, "id": "#didcomm-1", "serviceEndpoint": f"{ALICE}1"}
             return [other, *services]
-        endpoints = services[0]["serviceEndpoint"]
+        endpoints: Any = services[0]["serviceEndpoint"]
         return [{**services[0], "serviceEndpoint": [{**endpoints[0], **unusable, "uri": f"{ALICE}1"}, *endpoints]}]
 
     monkeypatch.setattr(connections, "did_services", with_an_unknown_hop)
@@ -231,8 +233,8 @@ def test_an_inviter_that_stays_away_is_told(envelope):
 def test_a_requester_that_names_the_host_of_another_sends_little_there(monkeypatch):
     victims = tuple(f"http://192.0.2.66/{number}" for number in range(16))
 
-    def in_one_service(tx, envelope, verkey):
-        services = did_services(tx, envelope, verkey)
+    def in_one_service(tx, envelope):
+        services = did_services(tx, envelope)
         return [{**services[0], "serviceEndpoint": [each["serviceEndpoint"] for each in services]}]
 
     two = Two(bob=victims)

@@ -27,7 +27,7 @@ class Rotating(Two):
         self.old = self.one("alice").relationship
         tx = Transaction(self.agents["alice"], StepContext(self.now, self.rng.randbytes), PACKERS)
         self.new = replace(
-            self.old, mine=new_peer4(self.rng.randbytes, did_services(tx, "didcomm/v1", "#key-1")), acknowledged=False
+            self.old, mine=new_peer4(self.rng.randbytes, did_services(tx, "didcomm/v1")), acknowledged=False
         )
         self.received = []
         self.at[ALICE] = "stranger"

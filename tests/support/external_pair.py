@@ -54,20 +54,31 @@ class Two:
                     answer = effect
                 case Notify(notice):
                     self.told[name].append(notice)
-                case WebPost(uri, envelope):
-                    self.sent.append(envelope)
-                    if uri in self.down:
-                        self.process(name, WebPostFailed(uri, effect.reference))
-                    else:
-                        handle = len(self.handles) + 1
-                        self.handles[handle] = name
-                        self.process(self.at[uri], WebReceived(envelope, handle))
-                        if effect.reference:
-                            self.process(name, WebPostDelivered(effect.reference))
-                case WebReply(handle, envelope):
-                    self.sent.append(envelope)
-                    self.process(self.handles[handle], WebReceived(envelope))
+                case WebPost():
+                    self.post(name, effect)
+                case WebReply():
+                    self.reply(effect)
+                case _:
+                    self.perform(effect)
         return answer
+
+    def post(self, name, post):
+        self.sent.append(post.envelope)
+        if post.uri in self.down:
+            self.process(name, WebPostFailed(post.uri, post.reference))
+            return
+        handle = len(self.handles) + 1
+        self.handles[handle] = name
+        self.process(self.at[post.uri], WebReceived(post.envelope, handle))
+        if post.reference:
+            self.process(name, WebPostDelivered(post.reference))
+
+    def reply(self, reply):
+        self.sent.append(reply.envelope)
+        self.process(self.handles[reply.handle], WebReceived(reply.envelope))
+
+    def perform(self, effect):
+        """What has no effect between the two."""
 
     def ask(self, name, command):
         answer = self.process(name, CommandInput(1, command))

@@ -36,7 +36,8 @@ class MediatorProcess:
         )
         ready = json.loads(self.process.stdout.readline())
         assert ready["event"] == "ready"
-        self.link, self.port = ready["link"], ready["uri"].rpartition(":")[2].strip("/")
+        self.link, self.link_v1 = ready["link"], ready["link_v1"]
+        self.port = ready["uri"].rpartition(":")[2].strip("/")
         self.rest = []  # of what it says: a full pipe must not stop it
         self.reader = threading.Thread(target=self.rest.extend, args=(self.process.stdout,), daemon=True)
         self.reader.start()

@@ -19,9 +19,11 @@ from zerochat.group.effects import Measure
 from zerochat.group.event_log import receiving
 from zerochat.group.external import (
     connections,
+    key_mediation,
     mailbox_shares,
     mediators,
     relayed_posts,
+    sending,
     short_links,
     standard_protocols,
 )
@@ -424,11 +426,15 @@ def _is_allowed_over(tx: Transaction, owner: mediator_mail.KeyOwner, via: Via) -
         case "web":
             return owner.kind in ("connection", "probe")
         case "mediator":
-            return owner.kind == "mailbox"
+            return owner.kind == "mailbox" or _is_mediated_by_key(tx, owner)
         case mediator_mail.KeyOwner(kind="connection", connection=name):
             return owner.kind == "connection" and owner.connection == name
         case _:
             return owner.kind not in ("connection", "probe") and mediator_mail.may_be_in(tx.agent, owner, via)
+
+
+def _is_mediated_by_key(tx: Transaction, owner: mediator_mail.KeyOwner) -> bool:
+    return owner.kind == "connection" and key_mediation.is_mediated(tx.agent.connections[owner.connection])
 
 
 def _expected_envelope(tx: Transaction, owner: mediator_mail.KeyOwner) -> str:
@@ -447,7 +453,7 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
         standard_protocols.answer_invitation(tx, name)
     if message is None:
         return
-    reply_handle = handle if message.return_route in ("all", "thread") else None
+    reply_handle = sending.usable_handle(tx, name, handle) if message.return_route in ("all", "thread") else None
     if standard_protocols.refuse_expired(tx, PeerRef(connection=name), message, reply_handle):
         return
     if short_links.receive(tx, name, message) or mailbox_shares.receive(tx, name, message):

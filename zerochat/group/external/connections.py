@@ -6,6 +6,8 @@
 An agent without an address of its own requests the answer on the same connection (`return_route`).
 """
 
+import re
+
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
@@ -22,9 +24,17 @@ from zerochat.didcomm.protocols.oob_read import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import LocalError, Malformed, Overloaded, PostTooLong, Refused
 from zerochat.group.effects import Notify
-from zerochat.group.external import invited_requests, outbox, v1_rotation
+from zerochat.group.external import invited_requests, key_mediation, outbox, v1_rotation
 from zerochat.group.external.changes import notify, put
-from zerochat.group.external.sending import ANSWERS_MAX, RELAYED_SCHEMES, post, reachable, send, wrap
+from zerochat.group.external.sending import (
+    ANSWERS_MAX,
+    RELAYED_SCHEMES,
+    post,
+    reachable,
+    send,
+    usable_handle,
+    wrap,
+)
 from zerochat.group.inputs import OfferConnection
 from zerochat.group.links.mediator_proof import AMPLIFICATION
 from zerochat.group.links.relationship import Relationship, RelationshipState, check_peer, pack_end, rotate, unpack
@@ -39,8 +49,8 @@ from zerochat.names import without_hidden
 CONNECTIONS_MAX = 256
 PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")
 """The supported envelope profiles, the preferred one first."""
-MEDIATOR_PROFILES: tuple[Profile, ...] = ("didcomm/v2",)
 LABEL_CHARS_MAX = 64
+_WEB = re.compile("^ws")
 ROUTES_MAX = 8
 """Endpoints of one invitation that are tried."""
 
@@ -74,8 +84,9 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
     if invitation.version[0] == 1:
         _check_handshake(invitation)
     try:
-        envelope, theirs, (route, *spare) = _choose_routes(tx, invitation, MEDIATOR_PROFILES if mediate else PROFILES)
-        if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
+        envelope, theirs, (route, *spare) = _choose_routes(tx, invitation, mediate=mediate)
+        named = routes(resolve(theirs)) if envelope == "didcomm/v2" else (route, *spare)
+        if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in named):
             raise CannotConnect(why="its author offers no WebSocket, which a mediator needs")
         _check_writable(tx, envelope, theirs, route)
     except Malformed as error:
@@ -86,7 +97,10 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         if known.state is not ConnectionState.ENDED and same_did(known.relationship.invited_by, theirs):
             raise AlreadyConnected(label=known.label)
     request = b"" if mediate else invited_requests.chosen(invitation.requests, tx.packer(envelope))
-    identity = _new_identity(tx, envelope, theirs, mediates=mediate)
+    is_v1 = envelope == "didcomm/v1"
+    # A mediator of v1 would send what is for us to an address of ours, instead of storing it.
+    own = new_peer4(tx.context.random, key_mediation.services((), [])) if mediate and is_v1 else None
+    identity = own or _new_identity(tx, envelope, theirs, mediates=mediate)
     name = b64url(tx.context.random(9))
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
     one = Connection(
@@ -102,7 +116,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         request=InvitedRequest(request) if request else None,
     )
     put(tx, one)
-    if envelope == "didcomm/v1":
+    if is_v1:
         _send_request(tx, one)
     elif not mediate:
         outbox.submit(tx, name, replace(ping.ping(tx.context.random), pthid=invitation.id))
@@ -119,11 +133,8 @@ def _check_handshake(invitation: OutOfBand) -> None:
         raise CannotConnect(why="it is a request without a connection, which this version does not support")
 
 
-def _choose_routes(
-    tx: Transaction, invitation: OutOfBand, profiles: tuple[Profile, ...]
-) -> tuple[Profile, str, list[Route]]:
+def _choose_routes(tx: Transaction, invitation: OutOfBand, *, mediate: bool) -> tuple[Profile, str, list[Route]]:
     """The profile and the DID that both sides support, the inviter's preferred ones, and the routes to it."""
-    mediate = profiles == MEDIATOR_PROFILES
     schemes = WEB_SCHEMES if mediate or not tx.agent.mediated_only else RELAYED_SCHEMES
     found: list[tuple[Profile, str, Route]] = []
     for theirs, route in (each for inviter in invitation.inviters for each in _endpoints_of(inviter)):
@@ -134,7 +145,7 @@ def _choose_routes(
                 raise
             continue
         for direct in ways:
-            profile = next((one for one in profiles if direct.takes(one)), None)
+            profile = next((one for one in PROFILES if direct.takes(one)), None)
             if profile is not None and direct.uri.startswith(schemes):
                 found.append((profile, theirs, direct))
     if found:
@@ -171,7 +182,7 @@ def _new_identity(tx: Transaction, envelope: str, theirs: str, *, mediates: bool
     Its method is one that the peer can read: did:peer:4 for peers that use it themselves, for v1 and for mediators,
     which all read it; else did:peer:2, which is older. Some agents read no newer one.
     """
-    services = did_services(tx, envelope, "#key-1")
+    services = did_services(tx, envelope)
     if envelope == "didcomm/v1":
         return new_peer4(tx.context.random, services)
     curve = tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind
@@ -181,12 +192,14 @@ def _new_identity(tx: Transaction, envelope: str, theirs: str, *, mediates: bool
 
 def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, str, int]:
     """Create an invitation to connect: the connection's id, the link, and its expiry in UTC seconds."""
-    if not tx.agent.web_uris:
+    own = key_mediation.own_routes(tx.agent) if wanted.envelope == "didcomm/v1" else []
+    pages = [*tx.agent.web_uris, *(_WEB.sub("http", route.uri) for route in own)]
+    if not pages:
         raise NoAddress()
     if len(tx.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
     envelope, label = wanted.envelope, wanted.label or tx.agent.label
-    identity = new_peer2(tx.context.random, did_services(tx, envelope, "#key-1"), wanted.curve)
+    identity = new_peer2(tx.context.random, did_services(tx, envelope), wanted.curve)
     name, expires = b64url(tx.context.random(9)), tx.now // 1000 + wanted.lifetime_s
     requests = _requests(tx, wanted)
     if envelope == "didcomm/v1":
@@ -198,7 +211,7 @@ def create_invitation(tx: Transaction, wanted: OfferConnection) -> tuple[str, st
             identity.did, tx.context.random, goal=label, expires_time=expires, requests=requests
         )
     signer = OwnKey(identity.kid_signing, SecretKey("Ed25519", identity.signing_seed)) if wanted.signed else None
-    url = oob_write.link(tx.agent.web_uris[0], invitation, signer)
+    url = oob_write.link(pages[0], invitation, signer)
     relationship = Relationship("", identity, "", name, identity.did, requester=False)
     one = Connection(
         id=name,
@@ -233,24 +246,12 @@ def set_expiry(tx: Transaction, name: str) -> None:
         tx.set_timer(TimerKind.CONNECTION_INVITATION, name, one.expires - tx.now)
 
 
-def did_services(tx: Transaction, envelope: str, verkey: str) -> list[dict[str, object]]:
-    """The service entries of our DID documents; empty where we are not reachable over the web."""
-    uris = list(tx.agent.web_uris)
+def did_services(tx: Transaction, envelope: str) -> list[dict[str, object]]:
+    """The service entries of our DID documents; in v2 empty where we are not reachable over the web."""
     if envelope == "didcomm/v2":
-        endpoints: list[dict[str, object]] = [{"uri": uri, "accept": [envelope]} for uri in uris]
+        endpoints: list[dict[str, object]] = [{"uri": uri, "accept": [envelope]} for uri in tx.agent.web_uris]
         return [{"id": "#didcomm", "type": "DIDCommMessaging", "serviceEndpoint": endpoints}] if endpoints else []
-    return [
-        {
-            "id": f"#didcomm-{number}",
-            "type": "did-communication",
-            "priority": number,
-            "recipientKeys": [verkey],
-            "routingKeys": [],
-            "accept": ["didcomm/aip2;env=rfc19", "didcomm/aip1"],
-            "serviceEndpoint": uri,
-        }
-        for number, uri in enumerate(uris or ["didcomm:transport/queue"])
-    ]
+    return key_mediation.services(tx.agent.web_uris, key_mediation.own_routes(tx.agent))
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -408,7 +409,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     invited = one.relationship.mine
     opened = open_first([invited], envelope, packer)
     responder = didexchange.receive_request(opened.message, one.pthid, _verkey(opened.sender))
-    identity = new_peer4(tx.context.random, did_services(tx, one.envelope, "#key-1"))
+    identity = new_peer4(tx.context.random, did_services(tx, one.envelope))
     _, response = didexchange.respond(
         responder, identity.did, SecretKey("Ed25519", invited.signing_seed), tx.context.random
     )
@@ -416,6 +417,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     label = one.label or _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     put(tx, fresh)
+    handle = usable_handle(tx, one.id, handle)
     if handle is not None and opened.message.return_route == "all":
         send(tx, one.id, response, handle)
     elif reachable(tx, one.id):

@@ -16,28 +16,37 @@ from zerochat.didcomm.protocols.mediation_client import MediationState, Mediatio
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
 from zerochat.group.effects import CloseWebSocket, Measure, Notify, OpenWebSocket
-from zerochat.group.external import connections, mailbox_shares, sending, short_links
+from zerochat.group.external import connections, key_mediation, mailbox_shares, sending, short_links
 from zerochat.group.links import mailboxes, mediator_mail
 from zerochat.group.links.relationship import Relationship
 from zerochat.group.notifications import ConnectionChanged
 from zerochat.group.state import Connection
+from zerochat.group.state.external import ConnectionState
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 
 POLL_MS = 300_000
 """How often a mediator is polled in spite of live delivery, in case a message was lost."""
+EXCHANGE_MS = 1_000
+"""How often a mediator of v1 is tried until the DID exchange with it has ended."""
 
 
 def websocket_uri(one: Connection) -> str:
     """The mediator's WebSocket URI; empty if it has none, or has ended the connection."""
-    candidates = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
+    candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
+    if candidates and one.envelope == "didcomm/v1" and one.route is not None:
+        candidates += [one.route, *one.spare]  # its own DID may have fewer addresses than its invitation
     return next((route.uri for route in candidates if route.uri.startswith(("ws://", "wss://"))), "")
 
 
 def request_mediation(tx: Transaction, name: str) -> None:
-    """Request mediation from a new connection. Raises CannotConnect."""
+    """Request mediation from a new connection; in v1 after its DID exchange (`handle_rotation`). Raises
+    CannotConnect."""
     one = tx.agent.connections[name]
-    if one.envelope != "didcomm/v2" or not websocket_uri(one):
+    if one.envelope == "didcomm/v1":
+        _put_state(tx, one, MediationState("", one.relationship.mine.did, version="1.0"))
+        return
+    if not websocket_uri(one):
         raise connections.CannotConnect(why="the other side offers no mediation over a WebSocket")
     begin_mediation(tx, name)
 
@@ -86,8 +95,11 @@ def _unregister(tx: Transaction, one: Connection) -> None:
 
 
 def handle_rotation(tx: Transaction, name: str, before: Relationship) -> None:
-    """A message has come: if the mediator has rotated its DID, its WebSocket may have changed or be gone."""
+    """A message has come: if the mediator has a DID now, or another one, its WebSocket may have changed or be gone."""
     one = tx.agent.connections[name]
+    if one.mediation is not None and one.state is ConnectionState.ENDED and one.mediation.phase == "requested":
+        _put_state(tx, one, replace(one.mediation, phase="denied"))  # v1: the answer to our exchange request
+        return
     if one.mediation is None or one.relationship.theirs == before.theirs:
         return
     if not one.relationship.established:
@@ -115,8 +127,11 @@ def handle_websocket_up(tx: Transaction, uri: str) -> None:
 def _start_session(tx: Transaction, one: Connection) -> None:
     state = one.mediation
     assert state is not None
+    if one.outbox:  # the end of the DID exchange, without which a mediator of v1 refuses what follows
+        tx.set_timer(TimerKind.MEDIATOR, one.id, EXCHANGE_MS)
+        return
     _use_long_did(tx, one)
-    wanting = replace(state, desired=mediator_mail.mailboxes(tx.agent))
+    wanting = replace(state, mediator=one.relationship.theirs, desired=_desired(tx, state))
     _apply_output(tx, one, mediation_client.connected(wanting, tx.context.random))
     short_links.reconnected(tx, one.id)
     mailbox_shares.reconnected(tx, one.id)
@@ -141,17 +156,26 @@ def _mediators_at(tx: Transaction, uri: str) -> list[Connection]:
 def poll_mediator(tx: Transaction, name: str) -> None:
     """The timer: query the mediator's status."""
     one = tx.agent.connections.get(name)
-    if one is not None and one.mediation is not None:
+    if one is None or one.mediation is None:
+        return
+    tx.set_timer(TimerKind.MEDIATOR, name, POLL_MS)
+    if not one.mediation.connected and websocket_uri(one) in tx.agent.websockets_up:
+        _start_session(tx, one)
+    else:
         _apply_output(tx, one, mediation_client.poll(one.mediation, tx.context.random))
         mailbox_shares.polled(tx, name)
-        tx.set_timer(TimerKind.MEDIATOR, name, POLL_MS)
 
 
 def update_mailboxes(tx: Transaction) -> None:
     """Groups, joins or invitations may have changed: register the present mailboxes with every mediator."""
     for one in list(tx.agent.connections.values()):
-        if one.mediation is not None and one.mediation.desired != (desired := mediator_mail.mailboxes(tx.agent)):
+        if one.mediation is not None and one.mediation.desired != (desired := _desired(tx, one.mediation)):
             _apply_output(tx, one, mediation_client.set_dids(one.mediation, desired, tx.context.random))
+
+
+def _desired(tx: Transaction, state: MediationState) -> frozenset[str]:
+    """What this mediator should serve."""
+    return key_mediation.keys(tx.agent, state) if state.version == "1.0" else mediator_mail.mailboxes(tx.agent)
 
 
 def receive_mediation(tx: Transaction, name: str, message: Message, take: Callable[[bytes], None]) -> bool:
@@ -170,9 +194,15 @@ def receive_mediation(tx: Transaction, name: str, message: Message, take: Callab
         ids = [parcel.id for parcel in output.parcels]
         _apply_output(tx, one, mediation_client.acknowledge(one.mediation, ids, tx.context.random))
     mailboxes.finish_changes(tx)
+    if output.state.version == "1.0" and mediation.kind_of(message) is not None:
+        for key, other in tx.agent.connections.items():
+            if other.outbox and key_mediation.is_mediated(other):
+                tx.set_timer(TimerKind.EXTERNAL_OUTBOX, key, 1)
     if output.state.phase != before and output.state.phase == "granted":
         text = (
             f"{one.label} now stores messages for you while you are offline; the members of your groups are informed."
+            if output.state.routing_did is not None
+            else f"{one.label} now stores messages of connections in DIDComm v1 for you; groups need another mediator."
         )
         tx.emit(Notify(ConnectionChanged(name, text)))
         announce_reach(tx)
@@ -186,7 +216,9 @@ def _check_grant(output: MediationStep) -> MediationStep:
     state = output.state
     if state.phase != "granted" or (state.routing_did and mediator_mail.route_over(state.mediator, state.routing_did)):
         return output
-    return MediationStep(replace(state, phase="denied", routing_did=None))
+    if key_mediation.route_over(state) is not None:
+        return output
+    return MediationStep(replace(state, phase="denied", routing_did=None, endpoint="", routing_keys=()))
 
 
 def handle_problem(tx: Transaction, name: str) -> None:
@@ -218,6 +250,9 @@ def _apply_output(tx: Transaction, one: Connection, output: MediationStep) -> No
     _put_state(tx, one, output.state)
     keys, us = mediator_mail.mailbox_keys(tx.agent), tx.agent.connections[one.id].relationship
     for message in output.messages:
+        if one.envelope == "didcomm/v1":  # where no DIDs are named
+            sending.send(tx, one.id, replace(message, from_=None, to=()))
+            continue
         addressed = replace(message, from_=us.mine.did, to=(us.theirs,))
         sending.send(tx, one.id, mediation.with_proofs(addressed, keys))
 

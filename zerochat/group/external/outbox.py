@@ -12,7 +12,7 @@ from zerochat.didcomm.message import Message
 from zerochat.errors import Overloaded, RemoteError
 from zerochat.group.backoff import Backoff
 from zerochat.group.effects import Notify
-from zerochat.group.external import sending
+from zerochat.group.external import key_mediation, sending
 from zerochat.group.external.changes import put
 from zerochat.group.notifications import ConnectionChanged, MessageSettled
 from zerochat.group.state import BasicMessage, Connection
@@ -28,6 +28,8 @@ ANSWER_ENDPOINTS_MAX: Final = 2
 """Of an answer to a peer that has named its endpoints itself and may not own them: a third party gets few copies."""
 RESULT_MS: Final = 120_000
 """How long the result of a post is awaited: longer than the web transport's own timeouts."""
+REGISTRATION_MS: Final = 1_000
+"""How often to check whether a mediator of v1 has registered our key, without which the answer would be lost."""
 MESSAGES_MAX, MESSAGES_BYTES_MAX = 128, 4 * 1024 * 1024
 
 
@@ -128,6 +130,9 @@ def _post_head(tx: Transaction, name: str) -> None:
     head = _head(tx, name)
     if head is None:
         return
+    if key_mediation.is_pending(tx.agent, tx.agent.connections[name]):
+        tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, REGISTRATION_MS)
+        return
     head = _put_head(tx, name, replace(head, posted=True, due=tx.now + RESULT_MS))
     tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, RESULT_MS)
     message = tx.packer(tx.agent.connections[name].envelope).parse(head.plain)
@@ -179,7 +184,7 @@ def _finish(tx: Transaction, name: str, head: OutgoingMessage, status: Literal["
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))
         return
     rotation = one.relationship.rotation
-    if not delivered and one.envelope == "didcomm/v1" and rotation is not None and rotation.thread == head.id:
+    if status == "failed" and one.envelope == "didcomm/v1" and rotation is not None and rotation.thread == head.id:
         # The peer never learns of our new DID (RFC 0794), and no other rotation could begin.
         one = replace(one, relationship=replace(one.relationship, mine=rotation.old, rotation=None))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be told of the new DID; the old one stays.")))

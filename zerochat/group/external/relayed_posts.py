@@ -37,6 +37,8 @@ def relay_of(agent: Agent) -> Connection | None:
         state = one.mediation
         if state is None or state.phase != "granted" or not state.connected or one.id in agent.unrelaying:
             continue
+        if state.routing_did is None:
+            continue  # one of version 1.0
         if mediators.websocket_uri(one) in agent.websockets_up:
             return one
     return None

@@ -18,6 +18,7 @@ from zerochat.didcomm.protocols import routing
 from zerochat.didcomm.service import Route, routes
 from zerochat.errors import Refused, RemoteError
 from zerochat.group.effects import Measure, WebPost, WebReply
+from zerochat.group.external import key_mediation
 from zerochat.group.external.changes import put
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.relationship import Relationship, pack
@@ -131,6 +132,13 @@ def reachable(tx: Transaction, name: str) -> bool:
     """Whether an unsolicited message can be sent to a connection."""
     one = tx.agent.connections[name]
     return one.relationship.established and route_of(tx, one, any_state=True) is not None
+
+
+def usable_handle(tx: Transaction, name: str, handle: int | None) -> int | None:
+    """The handle to answer a connection on; None: answer by its route. A message that came over a mediator of v1 may
+    have the handle of the mediator's WebSocket, where the peer does not listen."""
+    one = tx.agent.connections[name]
+    return None if key_mediation.is_mediated(one) and reachable(tx, name) else handle
 
 
 def endpoints(tx: Transaction, name: str) -> int:

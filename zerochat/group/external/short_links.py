@@ -18,9 +18,7 @@ from zerochat.group.transaction import Transaction
 
 def add(tx: Transaction, link: bytes) -> None:
     """Give a new invitation a short link, if we have a mediator. `update` publishes it."""
-    granted = [
-        one for one in tx.agent.connections.values() if one.mediation is not None and one.mediation.phase == "granted"
-    ]
+    granted = [one for one in tx.agent.connections.values() if _is_granted(one)]
     if granted:
         one = next((one for one in granted if _is_connected(one)), granted[0])
         oobid = b64url(tx.context.random(short_links.ID_BYTES))
@@ -33,8 +31,13 @@ def link_of(open_: OpenInvitation) -> str:
     return "" if short is None or not short.page else short_links.link(short.page, short.oobid, short.key)
 
 
+def _is_granted(one: Connection) -> bool:
+    """Whether it is our mediator; one of version 1.0 serves no short links."""
+    return one.mediation is not None and one.mediation.phase == "granted" and one.mediation.routing_did is not None
+
+
 def _is_connected(one: Connection) -> bool:
-    return one.mediation is not None and one.mediation.phase == "granted" and one.mediation.connected
+    return _is_granted(one) and one.mediation is not None and one.mediation.connected
 
 
 def update(tx: Transaction) -> None:

@@ -17,6 +17,7 @@ from zerochat.didcomm.protocols import (
     didexchange,
     exchange,
     features,
+    mediation,
     oob_read,
     ping,
     problem,
@@ -283,7 +284,7 @@ def _receive_problem(tx: Transaction, peer: PeerRef, message: Message, handle: i
     tx.emit(Notify(ProblemReported(label_of(tx, peer), report.code, report.text)))
     if code is not None:
         _send_problem(tx, peer, message, code, handle)
-    elif peer.connection and problem.begins_with(report.code, "e.p.req"):
+    elif peer.connection and (problem.begins_with(report.code, "e.p.req") or report.code == mediation.NOT_GRANTED_V1):
         mediators.handle_problem(tx, peer.connection)
 
 

@@ -62,7 +62,7 @@ def finish_changes(tx: Transaction) -> None:
     at the old address. Without a mediator there is nothing to wait for.
     """
     states = [one.mediation for one in tx.agent.connections.values() if one.mediation is not None]
-    granted = [state for state in states if state.phase == "granted"]
+    granted = [state for state in states if state.phase == "granted" and state.routing_did is not None]
     for name, group in tx.agent.groups.items():
         box = group.links.mailbox
         if not box.registering or group.state == "left":
