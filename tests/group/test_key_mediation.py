@@ -10,7 +10,7 @@ from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.protocols import mediation
 from zerochat.didcomm.service import routes
 from zerochat.group.effects import CloseWebSocket, OpenWebSocket
-from zerochat.group.external import connections, key_mediation, relayed_posts
+from zerochat.group.external import connections, key_mediation, mediators, relayed_posts
 from zerochat.group.inputs import (
     AcceptConnection,
     CreateGroup,
@@ -144,6 +144,29 @@ def test_a_rotation_registers_the_new_key_beside_the_old_one():
     assert after != before and after == {did_key(world.peer("alice").relationship.mine.signing_public)}
     world.ask("bob", SendBasicMessage(world.peer("bob").id, "to the new one"))
     assert world.news("alice", BasicMessageReceived)[-1].text == "to the new one"
+
+
+def test_a_mediator_that_only_delivers_is_not_polled():
+    """Its reports about pickup (ACA-Py has none) are no problems to count, and end the requests of this connection."""
+    world = Behind().mediate()
+    asked = [kind for kind in world.kinds() if "messagepickup" in kind]
+    assert asked == ["messagepickup/2.0/live-delivery-change", "messagepickup/2.0/delivery-request"]
+    for _ in range(10):
+        world.now += mediators.POLL_MS
+        world.process("alice", TimerFired(f"{TimerKind.MEDIATOR} {world.relay.id}"))
+    assert [kind for kind in world.kinds() if "messagepickup" in kind] == asked
+    assert not world.news("alice", ProblemReported) and not world.relay.breaker.errors
+    world.process("alice", WebSocketDown(SOCKET))
+    world.process("alice", WebSocketUp(SOCKET))
+    assert len([kind for kind in world.kinds() if "messagepickup" in kind]) == 4, "it may have learned"
+
+
+def test_the_end_of_mediation_unregisters_the_keys():
+    world = Behind().mediate().meet()
+    world.ask("alice", EndConnection(world.relay.id))
+    assert not world.mediator.keys and not world.opened
+    with pytest.raises(connections.NoAddress):
+        world.ask("alice", OfferConnection("didcomm/v1", "Alice", 3600))
 
 
 def test_keys_are_registered_anew_on_each_connection():

@@ -28,6 +28,7 @@ Random = Callable[[int], bytes]
 
 DIDS_MAX: Final = 1024
 """DIDs registered with one mediator."""
+PICKUPS_KEPT: Final = 4
 UNACKNOWLEDGED_MAX: Final = 256
 """Unacknowledged parcels at which fetching pauses."""
 
@@ -61,6 +62,10 @@ class MediationState(Struct, frozen=True):
     """Id of the unanswered delivery request."""
     unacknowledged: frozenset[str] = frozenset()
     """Ids of parcels received over this connection and not acknowledged yet."""
+    pickups: tuple[str, ...] = ()
+    """Ids of the pickup requests of this connection, the last PICKUPS_KEPT."""
+    fetches: bool = True
+    """Whether the mediator has not refused a pickup request of this connection; some only deliver (ACA-Py)."""
     version: Version = "2.0"
 
     @property
@@ -90,7 +95,21 @@ def connected(state: MediationState, random: Random) -> MediationStep:
 
 def disconnected(state: MediationState) -> MediationState:
     """The connection was lost."""
-    return replace(state, connected=False, pending=frozenset(), pending_delivery=None, unacknowledged=frozenset())
+    return replace(
+        state,
+        connected=False,
+        pending=frozenset(),
+        pending_delivery=None,
+        unacknowledged=frozenset(),
+        pickups=(),
+        fetches=True,
+    )
+
+
+def refuse_pickup(state: MediationState, thread: str | None) -> MediationState | None:
+    """The mediator has reported a problem in this thread: the state without further pickup requests, if it is about one
+    of them; None: it is about something else."""
+    return replace(state, fetches=False, pending_delivery=None) if thread in state.pickups else None
 
 
 def restart(state: MediationState, random: Random) -> MediationStep:
@@ -118,10 +137,15 @@ def acknowledge(state: MediationState, ids: Iterable[str], random: Random) -> Me
 
 def poll(state: MediationState, random: Random) -> MediationStep:
     """Request waiting messages unconditionally; also for a timer, in case an answer was lost."""
-    if state.phase != "granted" or not state.connected:
+    if state.phase != "granted" or not state.connected or not state.fetches:
         return MediationStep(state)
     request = pickup.delivery_request(random, version=state.pickup)
-    return MediationStep(replace(state, pending_delivery=request.id), _addressed(state, [request]))
+    asked = replace(_asked(state, request), pending_delivery=request.id)
+    return MediationStep(asked, _addressed(state, [request]))
+
+
+def _asked(state: MediationState, request: Message) -> MediationState:
+    return replace(state, pickups=(*state.pickups, request.id)[-PICKUPS_KEPT:])
 
 
 def receive(state: MediationState, message: Message, random: Random) -> MediationStep:
@@ -196,9 +220,9 @@ def _begin(state: MediationState, random: Random) -> MediationStep:
     """After a grant or a reconnection: register every DID again (idempotent), because a mediator restored from a
     backup may have lost some."""
     updates = _update(replace(state, registered=state.registered - state.desired), random)
-    live = _addressed(state, [pickup.live_delivery_change(True, random, version=state.pickup)])
-    fetch = poll(updates.state, random)
-    return MediationStep(fetch.state, updates.messages + live + fetch.messages)
+    live = pickup.live_delivery_change(True, random, version=state.pickup)
+    fetch = poll(_asked(updates.state, live), random)
+    return MediationStep(fetch.state, updates.messages + _addressed(state, [live]) + fetch.messages)
 
 
 def _update(state: MediationState, random: Random) -> MediationStep:

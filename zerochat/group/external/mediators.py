@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import mediation, mediation_client, pickup
+from zerochat.didcomm.protocols import mediation, mediation_client, pickup, problem
 from zerochat.didcomm.protocols.mediation_client import MediationState, MediationStep
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
@@ -182,6 +182,11 @@ def receive_mediation(tx: Transaction, name: str, message: Message, take: Callab
     """Process a mediation message of a connection; False for any other. `take` processes one envelope. Raises
     RemoteError."""
     one = tx.agent.connections[name]
+    if one.mediation is not None and one.mediation.version == "1.0" and problem.is_problem(message):
+        refused = mediation_client.refuse_pickup(one.mediation, problem.read_problem(message).thread)
+        if refused is not None:
+            _put_state(tx, one, refused)
+        return refused is not None
     if one.mediation is None or (mediation.kind_of(message) is None and pickup.kind_of(message) is None):
         return False
     before = one.mediation.phase
