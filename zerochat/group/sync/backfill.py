@@ -7,7 +7,7 @@ the rest stays unconfirmed until the author speaks. The group and the invitation
 """
 
 from collections.abc import Container, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from zerochat.group.event_log.event import Event
 from zerochat.group.event_log.lamport import AHEAD_MS_MAX
 from zerochat.group.event_log.signing import check_author
 from zerochat.group.links import mediator_mail, neighbours, storage_quota
-from zerochat.group.membership import may_post
+from zerochat.group.membership import log_of, may_post
 from zerochat.group.messages.bodies import target_of
 from zerochat.group.notifications import HistoryProgress
 from zerochat.group.state import (
@@ -107,6 +107,8 @@ def request_page(tx: Transaction, name: str) -> None:
     if progress is None or group.me not in group.view.members:
         return
     pull_requests.expire(tx, name)
+    _extend_by_control(tx, name)
+    group = tx.group(name)
     chains = _fetchable_chains(group)
     if chains and any(one.backwards for one in tx.group(name).sync.pull_requests.values()):
         tx.set_timer(TimerKind.BACKFILL, name, RETRY_MS)
@@ -442,6 +444,26 @@ def _store(tx: Transaction, name: str, event: Event, by: str) -> int:
     row = kept.id, kept.author, kept.seq, kept.lamport, kept.stored_type, kept.record, tx.now
     tx.emit(StoreEvent(name, *row, late=False, relayed_by=by, history=True, target=target_of(kept)))
     return len(kept.record)
+
+
+def _extend_by_control(tx: Transaction, name: str) -> None:
+    """On the ring, extend chains by membership events that are here: the welcome had all of them, and the chains of
+    many members have nothing else."""
+    group = tx.group(name)
+    if not neighbours.is_ring(group):
+        return
+    signed = log_of(group.control).by_author
+    for author, backfill in _incomplete_chains(group).items():
+        by_place = {event.seq: event for event in signed.get(author, ())}
+        if len(by_place) < len(signed.get(author, ())):
+            continue  # two at one place
+        first = backfill.first
+        if first == NEWEST:
+            first = max(by_place, default=0) + 1
+            if any(group.links.acked(member, author) >= first for member in group.links.peers):
+                continue  # there are later posts
+        if events := [by_place[seq] for seq in takewhile(by_place.__contains__, range(first - 1, 0, -1))]:
+            _prepend(tx, name, author, author, events)
 
 
 def prepend(tx: Transaction, name: str, by: str, author: str, events: Sequence[Event]) -> int:
