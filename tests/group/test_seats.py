@@ -191,6 +191,20 @@ def test_a_full_group_by_default():
     assert len(book.view.members) == MEMBERS_MAX - rights.SEATS_RESERVE + 2
 
 
+def test_a_ring_has_its_own_seats_after_concurrent_events(monkeypatch):
+    """An addition is judged by the view of its past, which has the seats of the group's path, not those of a mesh."""
+    limit(monkeypatch, 8)
+    book = Book(ANYONE, members="bcdefghij", body={"path": "ring"})
+    seen = book.heads()
+    book.label("b", "one", seen)
+    book.label("c", "two", seen)
+    book.add("a", "x")
+    past = book.heads()
+    book.label("d", "three")
+    book.add("b", "y", past)  # the members judge it by its past, as well as a joiner
+    assert {did("x"), did("y")} < check_and_resolve(book).members.keys()
+
+
 # --- any history ----------------------------------------------------------------------------------------------------
 
 CROWD = "abcdefghijklmnopqrst"

@@ -104,6 +104,7 @@ def compare(book):
 def compare_views(views, part, control):
     view, full = views.view(part), ViewBuilder.of(control)
     assert view.members == full.members and view.former.keys() == full.former.keys()
+    assert (view.policy, view.keys, view.path) == (full.policy, full.current.keys, full.current.path)
     for one, member in full.former.items():
         former = view.former[one]
         assert (former.joined, former.added_by, former.transport) == (member.joined, member.added_by, member.transport)

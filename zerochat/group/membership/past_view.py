@@ -84,7 +84,7 @@ class PastViews:
                 former[did] = graph.events[first_of(valid or added & within)].memoised(added_member)
         final = next(bits(self._upgrades & within), None)
         keys = self._keys if final is None else upgrade_of(graph.events[final]).keys
-        return View(members, former, "", graph.policy, {}, {}, self._has_tlog, keys=keys)
+        return View(members, former, "", graph.policy, {}, {}, self._has_tlog, keys=keys, path=graph.path)
 
     def voters(self, view: View, within: int, target: str) -> set[str]:
         """The members that voted to remove this one; `view` is that of these events."""
