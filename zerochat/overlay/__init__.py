@@ -1,4 +1,4 @@
-"""Overlay routing: the ring of large groups.
+"""Overlay routing: the ring of large groups; peer sampling for channels.
 
 An overlay selects neighbours and hops by name; it sees neither keys nor content.
 
@@ -7,4 +7,11 @@ An overlay selects neighbours and hops by name; it sees neither keys nor content
     repair      anti-entropy by pull
     routing     the next hop of a message for one member
     ack_sets    which members have which chains, merged along the links
+
+A group's view is its sample of members. Only a channel, whose readers are not listed, needs more:
+
+    cyclon          descriptors of peers and their exchange
+    stream_sampler  a uniform sample of a biased stream
+    local_trust     how much a peer counts
+    peer_sampling   the three of them as one state machine
 """
