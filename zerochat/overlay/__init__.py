@@ -1,4 +1,4 @@
-"""Overlay routing: the ring of large groups; peer sampling for channels.
+"""Overlay routing: the ring of large groups; peer sampling and clustering for channels.
 
 An overlay selects neighbours and hops by name; it sees neither keys nor content.
 
@@ -14,4 +14,8 @@ A group's view is its sample of members. Only a channel, whose readers are not l
     stream_sampler  a uniform sample of a biased stream
     local_trust     how much a peer counts
     peer_sampling   the three of them as one state machine
+    blip            filters that show subscriptions with noise
+    clustering      the most similar peers
+    fingers         some dissimilar ones
+    join_routing    the way of a join to a subscriber
 """
