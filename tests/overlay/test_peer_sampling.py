@@ -24,7 +24,7 @@ def descriptors(count, first=0, issued_at=NOW):
 def filled(count=100, **given):
     one = peer(**given)
     for first in range(0, count, EXCHANGE):
-        one.receive("p1", descriptors(EXCHANGE, first), NOW)
+        one.receive(Descriptor("p1", NOW), descriptors(EXCHANGE, first), NOW)
     return one
 
 
@@ -36,7 +36,7 @@ def test_the_view_and_the_sample_are_bounded():
 
 def test_an_answer_brings_at_most_its_size():
     one = peer()
-    one.receive("p0", descriptors(1_000), NOW)
+    one.receive(Descriptor("p0", NOW), descriptors(1_000), NOW)
     assert len(one.view) == len(one.sampled) == EXCHANGE
 
 
@@ -101,17 +101,19 @@ def test_neither_early_nor_repeated_requests_push_others_out(early):
 
 def test_expired_descriptors_and_ourselves_do_not_enter():
     one = peer()
-    one.receive("p0", [Descriptor("me", NOW), Descriptor("late", NOW - LIFE_MS), Descriptor("p1", NOW)], NOW)
+    one.receive(
+        Descriptor("p0", NOW), [Descriptor("me", NOW), Descriptor("late", NOW - LIFE_MS), Descriptor("p1", NOW)], NOW
+    )
     one.answer(Descriptor("late", NOW - LIFE_MS), NOW)
     assert one.view.keys() == {"p1"} and not one._pushed
 
 
 def test_a_descriptor_never_goes_backward():
     one = peer()
-    one.receive("p0", [Descriptor("p1", NOW)], NOW)
-    one.receive("p0", [Descriptor("p1", NOW - 5)], NOW)
+    one.receive(Descriptor("p0", NOW), [Descriptor("p1", NOW)], NOW)
+    one.receive(Descriptor("p0", NOW), [Descriptor("p1", NOW - 5)], NOW)
     assert one.view["p1"].issued_at == one.sampled[0].issued_at == NOW
-    one.receive("p0", [Descriptor("p1", NOW + 5)], NOW)
+    one.receive(Descriptor("p0", NOW), [Descriptor("p1", NOW + 5)], NOW)
     assert one.view["p1"].issued_at == one.sampled[0].issued_at == NOW + 5
 
 

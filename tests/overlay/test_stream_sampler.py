@@ -5,27 +5,13 @@ from collections import Counter
 
 import pytest
 
+from tests.support.samplers import AlwaysEnters, LeastOfAllCells
 from zerochat.overlay.stream_sampler import COUNT_MAX, MEMORY, StreamSampler
 
 HONEST, HOSTILE, INJECTED = 300, 6, 0.5
 FAIR = HOSTILE / (HONEST + HOSTILE)
 SHARE_MAX = 2 * FAIR
 STREAM, SKETCH = 20_000, {"rows": 5, "columns": 256}
-
-
-class LeastOfAllCells(StreamSampler):
-    """As in the paper: also of the cells that are zero."""
-
-    @property
-    def least(self):
-        return 0 if 0 in self._cells else self._least
-
-
-class AlwaysEnters(StreamSampler):
-    """Without a sketch: ids enter as often as they occur."""
-
-    def _count(self, peer):
-        return self.least or 1
 
 
 def share(kind, seed, injected=INJECTED, stream=STREAM):

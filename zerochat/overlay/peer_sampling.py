@@ -4,7 +4,8 @@ The view alone is not a sample: peers that announce themselves to all and answer
 it. So whatever arrives also passes through the stream sampler, and the sample repairs the view, as the history samples
 of Brahms do (Bortnikov et al., "Brahms: Byzantine Resilient Random Membership Sampling", 2009):
 
-- every other round asks a peer of the sample instead of the oldest of the view;
+- every other round asks the oldest of the sample instead of the view, so each of the sample is asked, and renewed or
+  dropped, before it expires;
 - half of an answer is drawn from the sample;
 - of the requesters of a round, those with the least hashes under a secret key of that round enter, at most `PUSHED`:
   neither being early nor repeating helps.
@@ -64,8 +65,8 @@ class PeerSampling:
             self._take_over(list(self._pushed.values()), STRANGER, now)
         self._pushed, self._round_key = {}, self._random(32)
         self._rounds += 1
-        partner = self.sampler.sample() if self._rounds % 2 == 0 else None
-        partner = partner or oldest(self.view) or self.sampler.sample()
+        first, second = (self._sampled, self.view) if self._rounds % 2 == 0 else (self.view, self._sampled)
+        partner = oldest(first) or oldest(second)
         if partner is not None:
             self.view.pop(partner, None)
         return partner
@@ -84,9 +85,12 @@ class PeerSampling:
         others = {peer: one for peer, one in self.view.items() if one not in half}
         return (*half, *cyclon.answer(others, requester.peer, self._random))[:EXCHANGE]
 
-    def receive(self, partner: str, answered: Iterable[Descriptor], now: float) -> None:
-        """Take over what a partner that we have asked has answered, at most `EXCHANGE` descriptors."""
-        self._take_over(list(answered)[:EXCHANGE], self._trust(partner), now)
+    def receive(self, partner: Descriptor, answered: Iterable[Descriptor], now: float) -> None:
+        """Take over what a partner that we have asked has answered, at most `EXCHANGE` descriptors. `partner`: its own,
+        new one, which renews its place in the sample but not in the view, as in CYCLON."""
+        if partner.peer in self._sampled and is_valid(partner, now):
+            self._sampled[partner.peer] = partner
+        self._take_over(list(answered)[:EXCHANGE], self._trust(partner.peer), now)
 
     def forget(self, peer: str) -> None:
         """Drop a peer that does not answer."""
@@ -100,8 +104,10 @@ class PeerSampling:
         for peer in valid:
             if self._trust(peer) >= TRUST_MIN:
                 self.sampler.observe(peer)
-        newest = {**valid, **merged(self.me, (self._sampled.values(), received), now)}
-        self._sampled = {peer: newest[peer] for peer in self.sampler.peers if peer in newest}
+        newest = merged(self.me, (self._sampled.values(), received), now)
+        for peer in [one for one in self.sampler.peers if one not in newest]:  # expired
+            self.sampler.forget(peer)
+        self._sampled = {peer: newest[peer] for peer in self.sampler.peers}
         known = merged(self.me, (self.view.values(), valid.values()), now)
         sources = {peer: max(source * (peer in valid), self._source_trust.get(peer, 0.0)) for peer in known}
         weights = {peer: introduced(self._trust(peer), sources[peer]) for peer in known}

@@ -7,6 +7,7 @@ its ids gains nothing. Changed:
 
 - An id enters with the least count of the non-zero cells over its estimate. The paper takes the least of all cells,
   which stays zero until every cell is hit, and so keeps the first ids for ever.
+- That holds while the memory has room, too: or frequent ids would take the places of those that do not answer.
 - The hashes are keyed: an attacker cannot choose ids that share the cells of a victim.
 - An id enters once. Those that do not answer are forgotten, and counts are halved from time to time, so that the sample
   follows peers that come and go.
@@ -58,13 +59,12 @@ class StreamSampler:
         estimate = self._count(peer)
         if peer in self.peers:
             return False
+        if int.from_bytes(self._random(4), "big") * estimate >= self.least << 32:
+            return False
         if len(self.peers) < self._memory:
             self.peers.append(peer)
-            return True
-        lot = int.from_bytes(self._random(4), "big")
-        if lot * estimate >= self.least << 32:
-            return False
-        self.peers[int.from_bytes(self._random(4), "big") % len(self.peers)] = peer
+        else:
+            self.peers[int.from_bytes(self._random(4), "big") % len(self.peers)] = peer
         return True
 
     @property
