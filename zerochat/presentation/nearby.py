@@ -3,10 +3,10 @@
 from zerochat.rpc.nearby import NearbyMember, NearbyNetwork, NearbyStatus
 
 
-def sentence(status: NearbyStatus) -> str:
-    """The state as sentences."""
+def sentence(status: NearbyStatus, command: str = "zerochat lan on") -> str:
+    """The state as sentences. `command`: what turns it on."""
     if not status.on:
-        return "Members are not looked for on networks of this machine. `zerochat lan on` looks for them."
+        return f"Members are not looked for on networks of this machine. `{command}` looks for them."
     if status.why:
         return f"It is on. {status.why}"
     groups = "all groups" if status.groups is None else "1 group" if len(status.groups) == 1 else _groups(status.groups)

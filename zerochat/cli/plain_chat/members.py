@@ -59,7 +59,7 @@ def show_overlay(out: Output, info: OverlayInfo) -> None:
 
 def show_nearby(out: Output, status: NearbyStatus) -> None:
     """Whether members are looked for on the networks of this machine, and which were found."""
-    lines = [nearby.sentence(status)]
+    lines = [nearby.sentence(status, "/lan on")]
     lines += [f"{one.name}: {nearby.network_state(one)}." for one in status.networks]
     lines += [f"{name_of(one.nick)}: {nearby.member_state(one)}, {', '.join(one.addresses)}." for one in status.members]
     out.data(status, lines)

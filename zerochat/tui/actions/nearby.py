@@ -35,7 +35,7 @@ def show_nearby(chat: ChatView, argument: str) -> None:
             for one in status.members
             if one.group == group
         ]
-        head = Content(printable_line(nearby.sentence(status)))
+        head = Content(printable_line(nearby.sentence(status, "/lan on")))
         return Printable("Members nearby"), Content("\n").join([head, Content(""), rows(pairs, 24)])
 
     chat.run_request(open_live(chat.app, load))
