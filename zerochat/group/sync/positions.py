@@ -46,6 +46,11 @@ def position_fields(tx: Transaction, group: Group, *, whole: bool) -> tuple[dict
     return fields, (*part, *latest)
 
 
+def is_part(body: PositionsBody) -> bool:
+    """Whether a message reports no more positions than those that have a part of them."""
+    return len(body.have) <= PART_MAX
+
+
 def reported(view: View, body: PositionsBody) -> list[tuple[str, int]]:
     """The members whose chains a message from a member with this view is about, and its positions."""
     order = view.order
