@@ -1,6 +1,10 @@
-"""Joining a large group: what the 300th join costs beside the 30th.
+"""Large groups: what a delivery costs among 200 members beside 32, and the 300th join beside the 30th.
 
-The cores are real, and so are the journals of those that are watched: the joiner, its inviter, and some other members.
+Deliveries are those of `zerochat sim --large` in its quiet phase, under packet loss alone. Both groups are founded
+once, then send messages in turns, in one process: its processor time is that of all members and of the network.
+
+In joins the cores are real, and so are the journals of those that are watched: the joiner, its inviter, and some
+other members.
 The network is simulated, without loss. The members before the joiner have founded the group together
 (`sim/large/founding.py`), with their channels and history complete. A member that is not concerned by the join has
 costs, too: what it does in the same time without a join is subtracted.
@@ -21,7 +25,7 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
-from benchmarks import Figure, Report, Row, Scale, scaled
+from benchmarks import Figure, Report, Row, Scale, scaled, take_turns
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.state_parts import changes
 from zerochat.group.dcgka import ring_channels
@@ -32,9 +36,18 @@ from zerochat.group.transaction import Transaction
 from zerochat.limits import KEYS_DEFAULT
 from zerochat.sim.fast_crypto import cached_signatures
 from zerochat.sim.large.founding import found
+from zerochat.sim.large.scenario import LargePlan, Phase, Scenario
 from zerochat.sim.large.wide_caches import wide_caches
 from zerochat.sim.world import SIMULATED_PACKERS, Faults, Node, World
 
+SIZES, SIZES_QUICK, SIZES_LEAST = (32, 200), (32, 100), (6, 8)
+"""The groups in which deliveries are measured."""
+DELIVERY_SEED = 10
+"""One of a group with real encryption."""
+ROUNDS, ROUNDS_QUICK = 3, 2
+DELIVERY_GOAL = 1.5
+"""Of a delivery in the largest group beside the smallest."""
+DELIVERY_CASES = {"processor time": "us", "received and sent": "B", "copies": "copies"}
 PLACES, PLACES_QUICK, PLACES_LEAST = (30, 100, 200, 300), (30, 100), (6, 8)
 """The joins that are measured: the 30th member and so on."""
 WATCHED = 8
@@ -119,13 +132,56 @@ class JournalledWorld(World):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--places", type=int, nargs="+", metavar="N", help="measure the joins of these members")
+    parser.add_argument("--places", type=int, nargs="+", metavar="N", help="measure the joins of these members alone")
+    parser.add_argument("--members", type=int, nargs="+", metavar="N", help="measure deliveries among so many alone")
 
 
-def measure(quick: bool, places: Sequence[int] | None = None) -> Report:
-    chosen = sorted(places or scaled(quick, PLACES, PLACES_QUICK, PLACES_LEAST))
-    joins = {place: join_of(place) for place in chosen}
-    return Report([*rows_of(joins)], notes=[f"Each for {WINDOW_MS // 1000} virtual seconds from the invitation on."])
+def measure(quick: bool, places: Sequence[int] | None = None, members: Sequence[int] | None = None) -> Report:
+    rows, notes = list[Row](), list[str]()
+    if members or not places:
+        rows += delivery_rows(deliveries(sorted(members or scaled(quick, SIZES, SIZES_QUICK, SIZES_LEAST)), quick))
+    if places or not members:
+        chosen = sorted(places or scaled(quick, PLACES, PLACES_QUICK, PLACES_LEAST))
+        rows += rows_of({place: join_of(place) for place in chosen})
+        notes.append(f"Each join for {WINDOW_MS // 1000} virtual seconds from the invitation on.")
+    return Report(rows, notes=notes)
+
+
+# --- deliveries -------------------------------------------------------------------------------------------------------
+
+
+def deliveries(sizes: Sequence[int], quick: bool) -> dict[int, list[Phase]]:
+    """By members, the quiet phases of a group of so many, in turns."""
+    plan = LargePlan(messages=scaled(quick, 40, 40, 4))
+    groups = {size: Scenario(replace(plan, members=size), DELIVERY_SEED) for size in sizes}
+    with cached_signatures(), wide_caches(sum(size + one.plan.joiners for size, one in groups.items())):
+        for one in groups.values():
+            one.gather()
+        turns = take_turns(
+            {str(size): one.send_quietly for size, one in groups.items()}, scaled(quick, ROUNDS, ROUNDS_QUICK, 1)
+        )
+    return {size: turns[str(size)] for size in groups}
+
+
+def delivery_rows(found: dict[int, list[Phase]]) -> Iterator[Row]:
+    costs = {size: [[*_costs_of(phase)] for phase in phases] for size, phases in found.items()}
+    for size, each in costs.items():
+        for at, (case, unit) in enumerate(DELIVERY_CASES.items()):
+            yield Row(f"{size} members, one delivery: {case}", unit, "lower", Figure.of([one[at] for one in each]))
+    few, *_, many = costs
+    for at, case in enumerate(DELIVERY_CASES) if few != many else ():
+        ratios = [large[at] / small[at] for small, large in zip(costs[few], costs[many], strict=True)]
+        goal = None if Scale.smoke else DELIVERY_GOAL
+        yield Row(f"one delivery: {many} members to {few}, {case}", "times", "lower", Figure.of(ratios), goal=goal)
+
+
+def _costs_of(phase: Phase) -> Iterator[float]:
+    yield phase.seconds / phase.deliveries * 1e6
+    yield phase.bytes / phase.deliveries
+    yield phase.copies / phase.deliveries
+
+
+# --- joins ------------------------------------------------------------------------------------------------------------
 
 
 def join_of(place: int) -> dict[str, Costs]:
