@@ -38,7 +38,7 @@ from zerochat.group.signed_streams import publisher, statements
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import aggregation, relayed_events
 from zerochat.group.sync.chain_heads import head_digests
-from zerochat.group.sync.positions import position_fields, reported
+from zerochat.group.sync.positions import position_fields, record_heads, reported
 from zerochat.group.sync.receipts import store_receipt
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption
@@ -81,21 +81,11 @@ def record_state(tx: Transaction, name: str, sender: str, body: PositionsBody) -
         tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
         tx.emit(Notify(ViewChanged(name)))
     if view == group.view.checksum:
-        _record_heads(tx, name, sender)
+        record_heads(tx, name, sender)
         record_acks(tx, name, sender, reported(group.view, body))
     else:
         # A view that it has reported before is compared when its time comes.
         tx.set_timer(TimerKind.VIEWS, name, _compare_ms(group), if_unset=view == peer.anti_entropy.view)
-
-
-def _record_heads(tx: Transaction, name: str, member: str) -> None:
-    """A member reports our view, so it has all our membership events: remember that on the ring, for the time when its
-    heads are unknown."""
-    group = tx.group(name)
-    if neighbours.is_ring(group):
-        known, heads = group.links.peers[member].anti_entropy, log_of(group.control).sorted_heads
-        if known.unknown_rounds or known.heads != heads:
-            tx.update_anti_entropy(name, member, heads=heads, unknown_rounds=0)
 
 
 def record_regression(tx: Transaction, name: str, member: str, view: str, upto: int, at: int) -> None:
