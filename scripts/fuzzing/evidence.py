@@ -21,7 +21,7 @@ from fuzzing.run import Form
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, compact_json, did_key, strict_json
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
 from zerochat.errors import Malformed, RemoteError
-from zerochat.evidence import handshake, messages
+from zerochat.evidence import handshake, messages, succession
 from zerochat.evidence.case import (
     Accusation,
     Acknowledged,
@@ -185,11 +185,11 @@ class Signed:
         return True
 
 
-# --- statements about a subscription --------------------------------------------------------------------------------
+# --- statements about a subscription, and successions ----------------------------------------------------------------
 
 
 class Statements:
-    """Requests, acceptances, confirmations and ends; each as the others' companion."""
+    """Requests, acceptances, confirmations and ends, each as the others' companion; and successions."""
 
     name = "statement"
     form: Form = "text"
@@ -200,13 +200,34 @@ class Statements:
     def seeds(self) -> list[bytes]:
         late = accepted(overwrite=b64url(LATE.serialize()), key=b64url(bytes(48)))
         close = Close(time=NOW + 3, accept=ACCEPT.digest, author=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
-        return [one.serialize() for one in (REQUEST, ACCEPT, late, confirmed(ACCEPT), close)]
+        made = (REQUEST, ACCEPT, late, confirmed(ACCEPT), close, self._succession())
+        return [one.serialize() for one in made]
+
+    def _succession(self) -> SignedStatement:
+        return succession.succeed(PUBLISHER, SUBSCRIBER, REQUEST.topic, STREAM[1].signature, NOW + 4)
 
     def seal(self, tree: Part, dice: Random) -> Part:
-        return _resealed(tree, handshake.CONTEXT, self._SEEDS) if dice.random() < 0.7 else tree
+        if dice.random() >= 0.7:
+            return tree
+        return _resealed(self._consented(tree), handshake.CONTEXT, self._SEEDS)
+
+    def _consented(self, tree: Part) -> Part:
+        """A succession with the consent of the new key."""
+        if not isinstance(tree, Object) or tree.get("consent") is None:
+            return tree
+        with suppress(RemoteError):
+            says = strict_json(utf8(as_text(tree.put("sig", "").put("consent", ""))), 1 << 20)
+            return tree.put("consent", Bytes(ed25519_sign(SUBSCRIBER, succession.CONSENT + canonical_json(says))))
+        return tree
 
     def parse(self, data: bytes) -> object:
-        found = parse_statement(data)
+        try:
+            found = parse_statement(data)
+        except Malformed:
+            handed = succession.parse_succession(data)
+            assert succession.parse_succession(handed.serialize()) == handed
+            assert succession.current_key(handed.author, handed.topic, [handed]) == handed.successor
+            return handed
         assert parse_statement(found.serialize()) == found
         found.check()
         self._begun(found)
