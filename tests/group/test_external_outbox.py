@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
+from zerochat.agent.storage import state_parts
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.endpoint import Endpoint
@@ -31,6 +32,7 @@ from zerochat.group.inputs import (
     WebPostFailed,
 )
 from zerochat.group.notifications import BasicMessageReceived, ConnectionChanged, MessageSettled
+from zerochat.group.state import Agent
 from zerochat.group.timer_kinds import TimerKind
 
 ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
@@ -47,7 +49,7 @@ class Outage(Two):
         return self.ask("bob", SendBasicMessage(self.one("bob").id, text)).thread
 
     def due(self):
-        return self.one("bob").outbox[0].due
+        return self.one("bob").head.due
 
     def wait(self, until=None):
         self.now = self.due() if until is None else until
@@ -137,8 +139,8 @@ def test_a_rejected_message_is_told_and_the_next_one_sent():
     two.say("too large"), two.say("fine")
     two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
     two.down = set()
-    head = replace(two.one("bob").outbox[0], posted=True)
-    one = replace(two.one("bob"), outbox=(head, *two.one("bob").outbox[1:]))
+    head = replace(two.one("bob").head, posted=True)
+    one = replace(two.one("bob"), outbox={**two.one("bob").outbox, head.id: head})
     two.agents["bob"] = replace(two.agents["bob"], connections={one.id: one})
     two.process("bob", WebPostFailed(ALICE, f"{one.id} {head.id} {head.tries}", rejected=True))
     assert two.statuses() == ["failed", "received"] and two.texts() == ["fine"]
@@ -164,11 +166,11 @@ def test_connecting_survives_an_outage(envelope):
     two.ask("bob", AcceptConnection(invitation(offered.url), "alice"))
     assert two.one("bob").state == "requested"
     two.down = {BOB} if envelope == "didcomm/v1" else set()
-    two.now = two.one("bob").outbox[0].due
+    two.now = two.one("bob").head.due
     two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
     if envelope == "didcomm/v1":  # nor does the response come at once
         assert (two.one("bob").state, two.one("alice").state) == ("requested", "established")
-        two.down, two.now = set(), two.one("alice").outbox[0].due
+        two.down, two.now = set(), two.one("alice").head.due
         two.process("alice", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('alice').id}"))
     assert two.one("bob").state == two.one("alice").state == "established"
     assert not two.one("bob").outbox and not two.one("alice").outbox
@@ -190,9 +192,9 @@ def test_the_next_endpoint_is_tried_at_once(envelope):
     two.down = {other, ALICE}
     two.ask("bob", SendBasicMessage(two.one("bob").id, "to neither"))
     for _ in range(9):
-        two.now = two.one("bob").outbox[0].due
+        two.now = two.one("bob").head.due
         two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
-    assert two.one("bob").outbox[0].due - two.now == outbox.RETRY.delay_ms(9), "a pause after all of them"
+    assert two.one("bob").head.due - two.now == outbox.RETRY.delay_ms(9), "a pause after all of them"
 
 
 @ENVELOPES
@@ -246,7 +248,7 @@ def test_a_requester_that_names_the_host_of_another_sends_little_there(monkeypat
     assert len(routes(resolve(two.one("alice").relationship.theirs))) == 16
     two.sent.clear()
     while two.one("alice").outbox:
-        two.now = two.one("alice").outbox[0].due
+        two.now = two.one("alice").head.due
         two.process("alice", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('alice').id}"))
     assert 10 < len(two.sent) < 24
 
@@ -255,7 +257,7 @@ def test_a_requester_that_names_the_host_of_another_sends_little_there(monkeypat
 def test_the_outbox_survives_a_restart(envelope):
     two = Outage(envelope)
     two.unanswered("once")
-    assert two.one("bob").outbox[0].posted
+    assert two.one("bob").head.posted
     key = x25519_public(two.rng.randbytes(32))
     two.process("bob", Started(Endpoint("10.0.0.2", 7000), Endpoint("10.0.0.2", 7001), key, (BOB,)))
     two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
@@ -265,9 +267,9 @@ def test_the_outbox_survives_a_restart(envelope):
 def test_a_result_that_never_comes_counts_as_a_failure():
     two = Outage()
     two.unanswered("once")
-    late = f"{two.one('bob').id} {two.one('bob').outbox[0].id} 0"
+    late = f"{two.one('bob').id} {two.one('bob').head.id} 0"
     two.wait()
-    assert not two.one("bob").outbox[0].posted
+    assert not two.one("bob").head.posted
     two.wait()
     assert two.texts() == ["once"] and two.statuses() == ["received"]
     before = two.agents["bob"]
@@ -310,6 +312,21 @@ def test_the_outbox_is_limited():
     with pytest.raises(Overloaded):
         two.say("one more")
     assert two.one("bob") == kept
+
+
+def test_a_try_writes_only_its_message():
+    two = Outage()
+    two.down = {ALICE}
+    texts = ["first", "x" * 50_000, "y" * 50_000]
+    for text in texts:
+        two.say(text)
+    before = two.agents["bob"]
+    two.wait()
+    written = dict(state_parts.changes(before, two.agents["bob"]))
+    assert sum(len(value or b"") for value in written.values()) < 10_000
+    rows = state_parts.changes(None, two.agents["bob"])
+    loaded, _ = state_parts.assemble(Agent, [(path, value) for path, value in rows if value is not None])
+    assert [*loaded.connections[two.one("bob").id].outbox] == [*two.one("bob").outbox]
 
 
 @ENVELOPES

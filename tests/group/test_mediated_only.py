@@ -266,7 +266,7 @@ def test_without_a_mediator_no_retry_of_the_outbox_leaves(given_up):
     for text in ("one", "two"):
         two.ask("bob", SendBasicMessage(two.one("bob").id, text))
     for _ in range(4):
-        two.now = two.now + outbox.GIVE_UP_MS if given_up else two.one("bob").outbox[0].due
+        two.now = two.now + outbox.GIVE_UP_MS if given_up else two.one("bob").head.due
         two.process("bob", TimerFired(f"{TimerKind.EXTERNAL_OUTBOX} {two.one('bob').id}"))
     assert not two.sent
     assert [each.status for each in two.one("bob").messages] == ["failed" if given_up else "waiting"] * 2

@@ -153,8 +153,8 @@ def _join(tx: Transaction, record: Join) -> Join:
 
 
 def _connection(tx: Transaction, one: Connection) -> Connection:
-    waiting = [
-        replace(each, since=min(each.since, tx.now), due=min(each.due, tx.now + outbox.RETRY.ceiling_ms))
-        for each in one.outbox
-    ]
-    return replace(one, outbox=tuple(waiting)) if waiting else one
+    waiting = {
+        key: replace(each, since=min(each.since, tx.now), due=min(each.due, tx.now + outbox.RETRY.ceiling_ms))
+        for key, each in one.outbox.items()
+    }
+    return replace(one, outbox=waiting) if waiting else one

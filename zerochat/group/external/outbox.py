@@ -37,10 +37,11 @@ def submit(tx: Transaction, name: str, message: Message) -> None:
     """Send a message to a connection, and again until its endpoint accepts it. Raises Overloaded."""
     one = tx.agent.connections[name]
     plain = tx.packer(one.envelope).dump(message)
-    size = sum(len(each.plain) for each in one.outbox) + len(plain)
+    size = sum(len(each.plain) for each in one.outbox.values()) + len(plain)
     if len(one.outbox) >= MESSAGES_MAX or size > MESSAGES_BYTES_MAX:
         raise Overloaded(what=f"What waits to be sent to {one.label}", limit=f"{MESSAGES_MAX} messages")
-    put(tx, replace(one, outbox=(*one.outbox, OutgoingMessage(message.id, plain, tx.now, due=tx.now))))
+    fresh = OutgoingMessage(message.id, plain, tx.now, due=tx.now)
+    put(tx, replace(one, outbox={**one.outbox, message.id: fresh}))
     if not one.outbox:
         _post_head(tx, name)
 
@@ -48,20 +49,18 @@ def submit(tx: Transaction, name: str, message: Message) -> None:
 def clear(tx: Transaction, one: Connection) -> Connection:
     """The connection without what waits to be sent: the peer's answer has shown that it came, or the end of the
     connection that it will not come. The latter alone concerns messages of the user, who is told."""
-    waiting = {each.id for each in one.outbox}
+    waiting = one.outbox.keys()
     for each in one.messages:
         if each.mine and each.id in waiting:
             tx.emit(Notify(MessageSettled(one.id, each.id, "failed")))
     kept = tuple(_marked(each, each.id, "failed") if each.id in waiting else each for each in one.messages)
-    return replace(one, outbox=(), messages=kept)
+    return replace(one, outbox={}, messages=kept)
 
 
 def resume(tx: Transaction, name: str) -> None:
     """After a start, which has lost the results of posts."""
-    one = tx.agent.connections[name]
-    if one.outbox:
-        head = one.outbox[0]
-        put(tx, replace(one, outbox=(replace(head, posted=False, due=min(head.due, tx.now)), *one.outbox[1:])))
+    if (head := _head(tx, name)) is not None:
+        _put_head(tx, name, replace(head, posted=False, due=min(head.due, tx.now)))
         tx.set_timer(TimerKind.EXTERNAL_OUTBOX, name, 1)
 
 
@@ -123,7 +122,7 @@ def _reference(name: str, head: OutgoingMessage) -> str:
 
 def _head(tx: Transaction, name: str) -> OutgoingMessage | None:
     one = tx.agent.connections.get(name)
-    return one.outbox[0] if one is not None and one.outbox else None
+    return None if one is None else one.head
 
 
 def _post_head(tx: Transaction, name: str) -> None:
@@ -169,7 +168,7 @@ def _is_unproved_answer(one: Connection, head: OutgoingMessage) -> bool:
 
 def _put_head(tx: Transaction, name: str, head: OutgoingMessage) -> OutgoingMessage:
     one = tx.agent.connections[name]
-    put(tx, replace(one, outbox=(head, *one.outbox[1:])))
+    put(tx, replace(one, outbox={**one.outbox, head.id: head}))
     return head
 
 
@@ -178,7 +177,8 @@ def _finish(tx: Transaction, name: str, head: OutgoingMessage, status: Literal["
     one = tx.agent.connections[name]
     is_news = any(each.mine and each.id == head.id and each.status == "waiting" for each in one.messages)
     kept = tuple(_marked(each, head.id, status) for each in one.messages) if is_news else one.messages
-    one = replace(one, outbox=one.outbox[1:], messages=kept)
+    rest = {key: each for key, each in one.outbox.items() if key != head.id}
+    one = replace(one, outbox=rest, messages=kept)
     if status == "failed" and one.state is ConnectionState.REQUESTED:
         put(tx, clear(tx, one.moved_to(ConnectionState.ENDED, exchange=None)))
         tx.emit(Notify(ConnectionChanged(name, f"{one.label} could not be reached; the connection was given up.")))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.crypto.structs import Redacted
@@ -123,10 +123,15 @@ class Connection(Struct, frozen=True):
     """The limit of problem reports, which prevents loops of errors."""
     messages: tuple[BasicMessage, ...] = ()
     """The last basic messages in both directions, oldest first."""
-    outbox: tuple[OutgoingMessage, ...] = ()
-    """What waits to be sent, oldest first."""
+    outbox: dict[str, OutgoingMessage] = field(default_factory=dict)
+    """What waits to be sent, by id, oldest first. The journal stores each by itself."""
     credit: int = 0
     """The bytes of answers that may go to hosts that the peer has named itself."""
+
+    @property
+    def head(self) -> OutgoingMessage | None:
+        """The message that is sent next."""
+        return next(iter(self.outbox.values()), None)
 
     def moved_to(self, state: ConnectionState, **fields: Any) -> Self:
         """The connection in this state, with these fields changed."""
