@@ -16,7 +16,7 @@ BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 AREA_S_MAX = 280.0
 """An area takes up to fifteen seconds, Spark half a minute; more only where peers are installed first."""
 AREAS = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
-OVER_A_LINE = ("join", "wan", "wide")
+OVER_A_LINE = ("join", "ring_wan", "wan", "wide")
 
 
 def marked(area: str):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from analytics import thesis
-from benchmarks import join, wan, wide
+from benchmarks import join, ring_wan, wan, wide
 from benchmarks.join import Join
 from benchmarks.wide import line as lines
 from benchmarks.wide.agents import Agents, grow
@@ -64,7 +64,7 @@ def test_the_phases_of_a_join_are_the_whole_join():
     assert passed_over.phase_ms() == {"dialling": 5.0, "exchanging": 2.0, "asking": 0.0, "welcomed": 0.0}
 
 
-@pytest.mark.parametrize("area", [wan, join, wide])
+@pytest.mark.parametrize("area", [wan, join, ring_wan, wide])
 def test_without_the_means_every_case_is_missing_with_the_reason(area, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     report = area.measure(quick=True)
