@@ -35,7 +35,8 @@ SILENCE_S_MAX = 30.0
 LOOK_S = 0.2
 WAVE = 8
 """Members that join at once: all dial each other, and a handshake has a time limit."""
-TRIES_MAX = 4
+TRIES_MAX, TRY_S_MAX = 4, 150.0
+"""Of a join. An agent gives up after 60 s without an answer, and 60 more without a connected member."""
 OUTPUT = "output"
 """The file of an agent's output, in its folder."""
 READ_BYTES = 1 << 18
@@ -94,6 +95,11 @@ class Agents:
     @property
     def members(self) -> list[Member]:
         return self._members
+
+    @property
+    def inviter(self) -> Member:
+        """The member through which the next ones join."""
+        return self.publisher
 
     def pids(self) -> list[int]:
         return [member.process.pid for member in self._members]
@@ -200,23 +206,21 @@ class Agents:
             self._members.append(Member(process, home, client, news))
 
     def _join(self, joiners: list[Member]) -> None:
-        """A join that times out while many others dial is tried again, as a user would."""
-        deadline = time.monotonic() + STEP_S_MAX
-        invitation = self.publisher.client.create_invitation(GROUP, uses=len(joiners))
+        """A join that times out while many others dial is tried again, as a user would: with the same invitation, of
+        which a joiner that was admitted too late, and has left, needs another use."""
+        invitation = self.inviter.client.create_invitation(GROUP, uses=TRIES_MAX * len(joiners))
         for joiner in joiners:
             joiner.news.subscribe()
             joiner.client.join_group(invitation.code)
         for joiner in joiners:
             for left in reversed(range(TRIES_MAX)):
-                status = _outcome(joiner.news, deadline)
+                status = _outcome(joiner.news, time.monotonic() + TRY_S_MAX)
                 if status.phase == "joined":
                     break
                 if not left:
                     raise NotReady(status.text)
                 self._say(f"a join failed and is begun again: {status.text}")
-                # It may have claimed a use of the first invitation.
-                again = self.publisher.client.create_invitation(GROUP, uses=1)
-                joiner.client.join_group(again.code)
+                joiner.client.join_group(invitation.code)
 
     def _settle(self) -> None:
         """Wait until all members are connected with each other and see the same members.
