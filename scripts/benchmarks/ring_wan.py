@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from benchmarks import Figure, Report, Row, scaled, wide
 from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen, until
@@ -92,7 +93,7 @@ def grown(seats: Sequence[Seat], path: str) -> str:
         wave = others[begin : begin + WAVE]
         grow(group, first, wave, 1 + begin + len(wave))
     for seat in seats:
-        until(f"{seat.host} linked in the {path}", lambda seat=seat: is_linked(seat, group, len(seats)), LINKED_S_MAX)
+        until(f"{seat.host} linked in the {path}", partial(is_linked, seat, group, len(seats)), LINKED_S_MAX)
     return group
 
 
