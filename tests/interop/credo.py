@@ -18,9 +18,9 @@ PROGRAM = Path(__file__).with_name("credo") / "agent.mjs"
 
 
 class Credo:
-    """One agent. `trouble`: what it said about messages that it could not process."""
+    """One agent. `hidden`: it has no endpoint. `trouble`: what it said about messages that it could not process."""
 
-    def __init__(self, python: str, folder: Path, label: str = "Faber") -> None:
+    def __init__(self, python: str, folder: Path, label: str, hidden: bool) -> None:
         environment = Path(python).parents[1]
         (library,) = environment.glob("lib/python3*/site-packages/aries_askar")
         self.trouble: list[str] = []
@@ -30,7 +30,7 @@ class Credo:
         self._lines: queue.Queue[str] = queue.Queue()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["node", PROGRAM, environment, label],
+                ["node", PROGRAM, environment, label, *(["hidden"] if hidden else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -108,9 +108,9 @@ class Credo:
 
 
 @contextmanager
-def running(folder: Path, label: str = "Faber") -> Iterator[Credo]:
+def running(folder: Path, label: str = "Faber", hidden: bool = False) -> Iterator[Credo]:
     """An agent in an existing or new environment; otherwise the test is skipped."""
-    agent = Credo(python_with("node"), folder, label)
+    agent = Credo(python_with("node"), folder, label, hidden)
     try:
         yield agent
     finally:

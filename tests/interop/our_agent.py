@@ -1,4 +1,4 @@
-"""A profile of zerochat with a running agent, driven through the command line, for talks with other agents."""
+"""zerochat's agent and mediator as processes, driven through the command line, for talks with other agents."""
 
 import json
 import os
@@ -16,14 +16,15 @@ ROOT = Path(__file__).parents[2]
 
 
 class Zerochat:
-    """A profile with a running agent that takes in envelopes over HTTP."""
+    """A profile with a running agent. `web`: it takes in envelopes over HTTP."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, web: bool = True) -> None:
         self._environ = {**os.environ, "ZEROCHAT_HOME": str(folder), "PYTHONUNBUFFERED": "1"}
         self("init", "--name", "alice")
         settings = Path(self("paths", "config").strip())
         settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text(f'[network]\nweb = "127.0.0.1:{free_port()}"\n')
+        if web:
+            settings.write_text(f'[network]\nweb = "127.0.0.1:{free_port()}"\n')
         command = [sys.executable, "-m", "zerochat", "agent", "--listen", "127.0.0.1"]
         self._agent = subprocess.Popen(
             command, cwd=ROOT, env=self._environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -60,3 +61,26 @@ class Zerochat:
         self._client.close()
         self._agent.terminate()
         self._agent.communicate(timeout=20)
+
+
+class Mediator:
+    """`zerochat mediator`, which relays on this machine too. `link`: its invitation for agents of v1."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "zerochat", "mediator", "--listen", f"127.0.0.1:{port}"]
+        command += ["--public-uri", f"http://127.0.0.1:{port}", "--relay-near", "loopback", "--format", "jsonl"]
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "ZEROCHAT_HOME": str(folder), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        self.link = str(json.loads(self._process.stdout.readline())["link_v1"])
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=20)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.credo import Credo, running
-from tests.interop.our_agent import Zerochat
+from tests.interop.our_agent import Mediator, Zerochat
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
@@ -73,3 +73,31 @@ def test_both_rotate(zerochat, credo):
         credo("rotate", connection=connection)
         credo.told("rotated", connection=connection, who="credo")
         exchange_texts(zerochat, credo, "rotates", connection)
+
+
+@pytest.fixture(scope="module")
+def mediator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mediator]:
+    mediator = Mediator(tmp_path_factory.mktemp("mediator"))
+    yield mediator
+    mediator.stop()
+
+
+@pytest.mark.parametrize("strategy", ["PickUpV2LiveMode", "PickUpV2"])
+def test_credo_behind_zerochats_mediator(zerochat, mediator, tmp_path, strategy):
+    with running(tmp_path, "Miner", hidden=True) as miner:
+        miner("mediate", url=mediator.link, strategy=strategy)
+        talk(zerochat, miner, strategy, accept(zerochat, miner, strategy))
+        (offer,) = zerochat.said("connect", "--invite", "--envelope", "didcomm/v1", "--name", f"{strategy}-invited")
+        talk(zerochat, miner, offer["connection"], miner("accept", url=offer["url"]))
+
+
+def test_zerochat_behind_credos_mediator(credo, tmp_path):
+    hidden = Zerochat(tmp_path / "hidden", web=False)
+    try:
+        hidden("route", "add", credo("invite")["url"])
+        with running(tmp_path, "Peer") as peer:
+            (offer,) = hidden.said("connect", "--invite", "--envelope", "didcomm/v1", "--name", "invited")
+            talk(hidden, peer, offer["connection"], peer("accept", url=offer["url"]))
+            talk(hidden, peer, "accepts", accept(hidden, peer, "accepts"))
+    finally:
+        hidden.stop()

@@ -1,6 +1,6 @@
-// An agent of credo-ts on loopback: node agent.mjs FOLDER LABEL
+// An agent of credo-ts on loopback: node agent.mjs FOLDER LABEL [hidden]
 //
-// FOLDER holds node_modules. A line on standard input is {"id", "do", "with": {…}}, and its answer on standard output
+// FOLDER holds node_modules. A hidden agent has no endpoint. A line on standard input is {"id", "do", "with": {…}}, and its answer on standard output
 // {"id", "is"} or {"id", "error"}; a line with {"event", …} tells what happened. credo's package for Node has no
 // release of this version, so the inbound transports are ours; everything else is theirs.
 import { EventEmitter } from 'node:events'
@@ -9,7 +9,7 @@ import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 import { pathToFileURL } from 'node:url'
 
-const [folder, label] = process.argv.slice(2)
+const [folder, label, hidden] = process.argv.slice(2)
 const require = createRequire(`${folder}/package.json`)
 const load = (name) => import(pathToFileURL(require.resolve(name)))
 
@@ -119,9 +119,9 @@ const agent = new Agent({
       },
     }),
     didcomm: new didcomm.DidCommModule({
-      endpoints: [`http://127.0.0.1:${port}`, `ws://127.0.0.1:${port}`],
+      endpoints: hidden ? [] : [`http://127.0.0.1:${port}`, `ws://127.0.0.1:${port}`],
       transports: {
-        inbound: [inbound],
+        inbound: hidden ? [] : [inbound],
         outbound: [new didcomm.DidCommHttpOutboundTransport(), new didcomm.DidCommWsOutboundTransport()],
       },
       connections: { autoAcceptConnections: true },
