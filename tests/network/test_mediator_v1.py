@@ -281,13 +281,58 @@ def test_a_malformed_pickup_gets_a_problem_report(site, alice, name, members):
 
 def test_a_recipient_with_an_address_gets_the_envelopes_there(site):
     """As ACA-Py does, which has no pickup: its own DID has an endpoint, its keys have none."""
-    service = {"type": "did-communication", "recipientKeys": ["#key-1"], "serviceEndpoint": "https://acapy.example/in"}
-    alice = V1Recipient(site, service).connect()
+    alice = V1Recipient(site, ENDPOINT).connect()
     sent, forward = alice.forward("to you")
     assert site.hear(forward).what == "relayed"
     [dispatch] = site.due()
     assert (dispatch.uri, dispatch.envelope) == ("https://acapy.example/in", sent)
     assert dispatch.media_type == V1.media_type
+
+
+ENDPOINT = {"type": "did-communication", "recipientKeys": ["#key-1"], "serviceEndpoint": "https://acapy.example/in"}
+
+
+def test_answers_go_to_the_address_of_a_recipient_that_has_one(site):
+    """Agents with an endpoint do not request answers on the same connection."""
+    alice = V1Recipient(site, ENDPOINT, stays=False)
+    alice.returns = False
+    thread = {"thid": "exchange", "pthid": INVITATION}
+    request = alice.plain(f"{didexchange.PROTOCOLS['1.1']}/request", did=alice.identity.did, **{"~thread": thread})
+    for plain, kind in (
+        (request, didexchange.RESPONSE),
+        (alice.plain(f"{MEDIATION}/mediate-request"), f"{MEDIATION}/mediate-grant"),
+    ):
+        outcome = alice.hear(plain)
+        assert outcome.answer is None and outcome.post is not None
+        assert (outcome.post.uri, outcome.post.media_type) == ("https://acapy.example/in", V1.media_type)
+        assert alice.read(outcome.post.envelope)["@type"] == kind
+
+
+def test_answers_to_an_address_are_charged(path):
+    """It may be that of another host: what goes there is a fraction of what an own connection may carry."""
+    site = Site(path, Limits(requests_burst=100, requests_per_s=0))
+    alice = V1Recipient(site, ENDPOINT, stays=False).connect()
+    alice.returns = False
+    outcomes = [alice.hear(alice.plain(f"{PICKUP_2}/status-request")) for _ in range(100)]
+    assert sum(outcome.post is not None for outcome in outcomes) == 5
+    site.store.close()
+
+
+def test_strangers_and_refused_ones_are_not_called(site):
+    alice = V1Recipient(site, ENDPOINT, stays=False)
+    alice.returns = False
+    thread = {"thid": "exchange", "pthid": "another-invitation"}
+    refused = alice.plain(f"{didexchange.PROTOCOLS['1.1']}/request", did=alice.identity.did, **{"~thread": thread})
+    for plain in (refused, alice.plain(f"{MEDIATION}/mediate-request"), alice.plain(f"{PICKUP_2}/status-request")):
+        assert alice.hear(plain).post is None
+
+
+@pytest.mark.parametrize("name", ["batch-pickup", "noop", "list-pickup"])
+def test_nothing_is_deleted_that_cannot_be_returned(site, alice, name):
+    site.hear(alice.forward("kept")[1])
+    alice.session, alice.returns = site.session(stays=False), False
+    assert alice.hear(alice.plain(f"{PICKUP_1}/{name}", batch_size=5, message_ids=[])).answer is None
+    assert site.store.usage.total.messages == 1
 
 
 @pytest.mark.parametrize("uri", ["didcomm:transport/queue", "ftp://files.example", URI])

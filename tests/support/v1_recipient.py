@@ -34,6 +34,8 @@ class V1Recipient:
         self.key = new_peer2(random, [QUEUE | {"id": "#s"}])
         """The key of a connection, which it registers."""
         self.numbers = count(1)
+        self.returns = True
+        """Whether it requests answers on the same connection."""
 
     @property
     def mediator(self) -> TheirKey:
@@ -41,7 +43,9 @@ class V1Recipient:
         return V1.their_key(resolve(did), did)
 
     def plain(self, type_: str, **members: Any) -> bytes:
-        tree = {"@type": type_, "@id": f"{id(self)}-{next(self.numbers)}", "~transport": {"return_route": "all"}}
+        tree: Tree = {"@type": type_, "@id": f"m-{next(self.numbers)}"}
+        if self.returns:
+            tree["~transport"] = {"return_route": "all"}
         return json.dumps(tree | members).encode()
 
     def sealed(self, plain: bytes) -> bytes:

@@ -3,6 +3,7 @@
 limits              resource limits
 tables store        recipients, their DIDs and stored envelopes, in one encrypted SQLite file
 shared_mailboxes    shared mailboxes, for which one post is enough
+room                shares of the stored bytes, and eviction
 usage               accounting of stored messages and work
 registry            names of a DID in forwards, and its relay address
 pairwise_dids       the mediator's DID for each recipient, and its keys

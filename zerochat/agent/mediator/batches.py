@@ -40,18 +40,18 @@ class Batches:
     def batch(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
         """The oldest messages, possibly none; None: it is a replay, or exceeds the rate. Raises Malformed."""
         found = self._store.fetch(recipient.id, pickup.read_delivery_request(message).limit)
-        return self._deliver(message, recipient, fitting(found), "delivery", now_s)
+        return self._deliver(message, recipient, fitting(found), "delivery", now_s, session)
 
     def listed(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
         """The same with the messages of the requested ids."""
         names = set(pickup.read_list_request(message))
         found = [kept for kept in self._store.fetch(recipient.id, LISTED_MAX) if kept.id in names]
-        return self._deliver(message, recipient, fitting(found), "list", now_s)
+        return self._deliver(message, recipient, fitting(found), "list", now_s, session)
 
-    def next_envelope(self, message: Message, recipient: Recipient, now_s: int) -> bytes | None:
+    def next_envelope(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> bytes | None:
         """The oldest message itself; None: there is none, or as for `batch`."""
         found = self._store.fetch(recipient.id, 1)
-        if not found or not self._is_paid(message, recipient, found, now_s):
+        if not found or not self._is_paid(message, recipient, found, now_s, session):
             return None
         envelope = self._store.envelope(found[0])
         self._delete(recipient, [found[0].id], now_s)
@@ -64,8 +64,9 @@ class Batches:
         found: list[QueuedMessage],
         kind: Literal["delivery", "list"],
         now_s: int,
+        session: Session,
     ) -> Message | None:
-        if not self._is_paid(message, recipient, found, now_s):
+        if not self._is_paid(message, recipient, found, now_s, session):
             return None
         parcels = [Parcel(kept.id, self._store.envelope(kept)) for kept in found]
         while not pickup.is_deliverable(
@@ -77,8 +78,11 @@ class Batches:
         self._delete(recipient, [parcel.id for parcel in parcels], now_s)
         return answer
 
-    def _is_paid(self, message: Message, recipient: Recipient, found: list[QueuedMessage], now_s: int) -> bool:
-        if not self._store.is_fresh(recipient.id, message.id, now_s):
+    def _is_paid(
+        self, message: Message, recipient: Recipient, found: list[QueuedMessage], now_s: int, session: Session
+    ) -> bool:
+        """What cannot be returned on the same connection would be lost."""
+        if not session.may_answer(message) or not self._store.is_fresh(recipient.id, message.id, now_s):
             return False
         return self._charge(recipient, sum(kept.bytes for kept in found) // BYTES_PER_REQUEST, now_s)
 

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from zerochat.agent.mediator.limits import Limits
-from zerochat.agent.mediator.outcomes import Dispatch, Outcome, Push
+from zerochat.agent.mediator.outcomes import UNANSWERED, Dispatch, Outcome, Push
 from zerochat.agent.mediator.pairwise_dids import PairwiseDids
 from zerochat.agent.mediator.protocol_handlers import REQUESTED, SPOKEN, ProtocolHandlers
 from zerochat.agent.mediator.registry import canonical, deliverable_routes, own_secrets
+from zerochat.agent.mediator.room import Room
 from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.shared_mailboxes import shared_digest
 from zerochat.agent.mediator.store import Store
@@ -81,6 +82,7 @@ class Mediator:
             store, self.limits, policy, identity.did, own, self._pairwise, self.resolve, random, next(iter(at), None)
         )
         self.copies = CopyRates(self.limits)
+        self._room = Room(store, self.limits, self.counts)
         self._sent: dict[int, int] = {}
         """Recipient by number of each envelope in flight to another address."""
 
@@ -140,13 +142,27 @@ class Mediator:
             self.handlers.rotated(message, sender)
             self.handlers.addressed(sender, ours)
         reply = self._reply(message, sender, ours, session, now_s)
-        if reply is None or not (session.returns or message.return_route in ("all", "thread")):
+        if reply is None:
             return Outcome("processed")
+        if not session.may_answer(message):
+            return Outcome("processed") if isinstance(reply, bytes) else self._posted(reply, sender, session, now_s)
         if isinstance(reply, bytes):
             return Outcome("answered", reply, PACKERS[envelope_kind(reply)].media_type)
         return Outcome(
             "answered", self._sealed_as(session.profile, reply, sender, ours), PACKERS[session.profile].media_type
         )
+
+    def _posted(self, reply: Message, sender: str, session: Session, now_s: int) -> Outcome:
+        """v1: an answer to the address of a recipient that has one and has not requested it on the same connection."""
+        recipient = self.store.recipient(short_form(sender))
+        if session.profile == "didcomm/v2" or recipient is None:
+            return Outcome("processed")
+        ways = deliverable_routes(recipient.long_did, self.resolve)
+        way = next((way for way in ways if not way.routing_keys), None)
+        if way is None or not self.handlers.charge_answer(recipient, now_s):
+            return Outcome("processed")
+        envelope = self._v1.sealed(reply, sender)
+        return Outcome("answered", post=Dispatch(UNANSWERED, way.uri, envelope, PACKERS["didcomm/v1"].media_type))
 
     def _reply(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | bytes | None:
         """The answer to an authenticated message, as an envelope (bytes) if it is one that was stored."""
@@ -265,7 +281,7 @@ class Mediator:
             return "dropped.twice"
         due = routing.ready_at(wanted, now_ms, self._random)
         stays = registration.relay or due > now_ms
-        if not self._make_room(registration, len(envelope), stays=stays, is_delayed=due > now_ms):
+        if not self._room.make(registration, len(envelope), stays=stays, is_delayed=due > now_ms):
             return "dropped.full"
         expires = self._expires(wanted, now_s)
         detour = mixing.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
@@ -288,38 +304,6 @@ class Mediator:
             return registration.long_did
         recipient = self.store.recipient_numbered(registration.recipient)
         return registration.long_did if recipient is None else recipient.long_did
-
-    def _make_room(self, registration: Registration, size: int, *, stays: bool, is_delayed: bool) -> bool:
-        """Whether a message of so many bytes may be stored for a DID, after evicting the oldest messages of the same
-        DID. Delayed and relayed messages (`stays`) evict none.
-
-        The result depends on this DID and the mediator's total only, never on other DIDs of the recipient: otherwise
-        the receipts would reveal to a sender which DIDs belong together. Where they exceed the recipient's limits
-        together, as when it has registered more since they were filled, the largest one shrinks: of its delayed and
-        relayed messages, as long as all of these take more than one part in `delayed_part`.
-        """
-        store, limits, did = self.store, self.limits, registration.did
-        shares = max(limits.shares_min, 1 << (store.shares(registration.recipient) - 1).bit_length())
-        left = max(limits.total_bytes - store.usage.total.bytes + store.usage.of_did(did).bytes, 0)
-        share = max(limits.bytes // shares, min(limits.envelope_bytes, limits.bytes))
-        share = min(share, share * 4 * left // limits.total_bytes, left)
-        messages = max(limits.messages // shares, 1)
-        aside, part = store.usage.delayed_of_did(did), limits.delayed_part
-        if size > share or (
-            is_delayed and (aside.messages >= max(messages // part, 1) or aside.bytes + size > share // part)
-        ):
-            return False
-        while (used := store.usage.of_did(did)).bytes + size > share or used.messages >= messages:
-            if stays or not store.evict_oldest(registration):
-                return False
-            self.counts["dropped.oldest"] += 1
-        whole, waiting = (used[registration.recipient] for used in (store.usage.recipients, store.usage.delayed))
-        while whole.bytes + size > limits.bytes or whole.messages >= limits.messages:
-            crowded = waiting.bytes * part > limits.bytes or waiting.messages * part > limits.messages
-            if not store.evict_from_largest(registration.recipient, delayed=crowded):
-                break
-            self.counts["dropped.oldest"] += 1
-        return True
 
     def _around(self, envelope: bytes, registration: Registration, detour: mixing.Detour, expires: int) -> bytes:
         """The envelope wrapped for a detour through another mediator back to us, which learns only that it is for

@@ -28,7 +28,7 @@ from zerochat.agent.mediator.identity import (
 )
 from zerochat.agent.mediator.limits import DAY_S, Limits
 from zerochat.agent.mediator.mixing import MixPeers, MixRequest, parse_mediator_invitation
-from zerochat.agent.mediator.outcomes import Dispatch, Outcome
+from zerochat.agent.mediator.outcomes import UNANSWERED, Dispatch, Outcome
 from zerochat.agent.mediator.sessions import Policy, Session
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.mediator.upstream import Upstream, UpstreamSnapshot, live_uri
@@ -53,8 +53,6 @@ IDLE_S: Final = 1.0
 SHORT_LINK_S: Final = 3650 * DAY_S
 FULL_PAUSE_S: Final = 1.0
 """Pause after a failed transaction."""
-UNANSWERED: Final = -1
-"""The ticket of messages to other mediators, whose result does not matter."""
 UNKNOWN_CLIENT_S: Final = 60.0
 """Lifetime of a session without an authenticated recipient: senders need no long session."""
 
@@ -387,6 +385,8 @@ class Service:
         if outcome.answer is not None:
             self._web.answer(handle, outcome.answer, outcome.media_type)
         self._web.accept(handle)
+        if outcome.post is not None:
+            self._dispatch(outcome.post)
 
     def _serve_links(self, changed: Mapping[str, tuple[bytes, int] | None]) -> None:
         """Serve the recipients' short links, and drop those without content."""

@@ -59,6 +59,8 @@ IDS_PER_REQUEST = 16
 """Message ids in an acknowledgement that are charged as one request more."""
 ROWS_PER_REQUEST = 256
 """Stored messages of a DID whose status is requested that are charged as one request more: they are counted."""
+ANSWER_REQUESTS = 16
+"""What an answer costs that is posted: its address may have been named to harass its owner."""
 FAILED_POST_REQUESTS = 64
 """What a relayed post costs that fails: its address may have been named to harass its owner."""
 
@@ -177,7 +179,7 @@ class ProtocolHandlers:
             case "list-request":
                 return self._batches.listed(message, recipient, session, now_s)
             case "noop":
-                return self._batches.next_envelope(message, recipient, now_s)
+                return self._batches.next_envelope(message, recipient, session, now_s)
         return None
 
     def _not_granted(self, message: Message, session: Session, *, is_mediation: bool) -> Message:
@@ -398,6 +400,10 @@ class ProtocolHandlers:
             return None  # it is answered later
         self.counts["unposted.busy"] += 1
         return relayed_post.posted(message, relayed_post.PostResult(relayed_post.BUSY), self._random)
+
+    def charge_answer(self, recipient: Recipient, now_s: int) -> bool:
+        """Charge an answer that is posted to an address that the recipient has named; False: it exceeds its rate."""
+        return self._charge_more(recipient, ANSWER_REQUESTS, now_s)
 
     def charge_failed_post(self, recipient: int) -> None:
         """Charge a relayed post that has failed, as far as the recipient's rate has room."""

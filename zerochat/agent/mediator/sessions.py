@@ -37,6 +37,10 @@ class Session(Struct):
     in_flight: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Delivered and unacknowledged messages by id: size, and time of delivery (UTC seconds)."""
 
+    def may_answer(self, message: Message) -> bool:
+        """Whether the answer to a message may be returned on this connection."""
+        return self.returns or message.return_route in ("all", "thread")
+
     @property
     def bytes_in_flight(self) -> int:
         return sum(size for size, _ in self.in_flight.values())
