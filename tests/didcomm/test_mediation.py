@@ -192,14 +192,19 @@ def test_status_and_delivery_of_pickup_2():
     assert pickup.read_delivery(delivery) == (Parcel("m1", b'{"protected":"x"}'),)
 
 
-def test_a_batch_of_pickup_1():
+@pytest.mark.parametrize("name", ["@id", "id"])
+def test_a_batch_of_pickup_1(name):
+    """The id of a message is `@id` in the specification and `id` in credo-ts; both are written."""
     batch = f"""{{"@type": "{PICKUP_V1}/batch", "@id": "b", "~thread": {{"thid": "t"}},
-        "messages~attach": [{{"@id": "06ca25f6", "message": {{"protected": "x"}}}}]}}"""
+        "messages~attach": [{{"{name}": "06ca25f6", "message": {{"protected": "x"}}}}]}}"""
     assert pickup.read_delivery(written(batch)) == (Parcel("06ca25f6", b'{"protected":"x"}'),)
+    with pytest.raises(Malformed):
+        pickup.read_delivery(written(batch.replace(f'"{name}": "06ca25f6", ', "")))
     asked = written(f"""{{"@type": "{PICKUP_V1}/batch-pickup", "@id": "1", "batch_size": 10}}""")
     assert pickup.read_delivery_request(asked) == pickup.Wanted(10)
     made = pickup.delivery([Parcel("m", b'{"a": 1}')], random, version="1.0")
-    assert made.body == {"messages~attach": [{"@id": "m", "message": {"a": 1}}]} and not made.attachments
+    row = {"@id": "m", "id": "m", "message": {"a": 1}}
+    assert made.body == {"messages~attach": [row]} and not made.attachments
     assert pickup.kind_of(written(f"""{{"@type": "{PICKUP_V1}/noop", "@id": "1"}}""")) == "noop"
 
 

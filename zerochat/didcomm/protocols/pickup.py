@@ -244,7 +244,8 @@ def delivery(
     assert len(parcels) <= DELIVERY_MAX
     body: dict[str, Any] = {} if did is None else {VOCABULARIES[version].recipient: did}
     if version == "1.0":
-        body = {_BATCH: [{"@id": parcel.id, "message": _json(parcel)} for parcel in parcels]}
+        # RFC 0212 has `@id`, credo-ts `id`; each reads its own only.
+        body = {_BATCH: [{"@id": parcel.id, "id": parcel.id, "message": _json(parcel)} for parcel in parcels]}
         parcels = ()
     return Message(
         type=_TYPES[version, kind],
@@ -315,8 +316,10 @@ class _LiveChange(msgspec.Struct):
 
 
 class _BatchItem(msgspec.Struct):
-    id: str = msgspec.field(name="@id")
     message: dict[str, Any]
+    id: str = msgspec.field(name="@id", default="")
+    name: str = msgspec.field(name="id", default="")
+    """As credo-ts calls it."""
 
 
 class _Batch(msgspec.Struct):
@@ -379,9 +382,10 @@ def read_delivery(message: Message) -> tuple[Parcel, ...]:
         raise Malformed(why="pickup: another message than delivery")
     if found[0] == "1.0":
         items = _convert(message.body, _Batch).items
-        if len(items) > DELIVERY_MAX or any(len(item.id) > ID_CHARS_MAX for item in items):
-            raise Malformed(why="pickup: too many messages, or an id that is too long")
-        return tuple(Parcel(item.id, compact_json(item.message)) for item in items)
+        parcels = [Parcel(item.id or item.name, compact_json(item.message)) for item in items[: DELIVERY_MAX + 1]]
+        if len(parcels) > DELIVERY_MAX or any(not 0 < len(parcel.id) <= ID_CHARS_MAX for parcel in parcels):
+            raise Malformed(why="pickup: too many messages, or one without id, or with one that is too long")
+        return tuple(parcels)
     parcels = []
     for attachment in message.attachments:
         if attachment.id is None or (attachment.base64 is None and attachment.json is None):
