@@ -82,7 +82,7 @@ def mediator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mediator]:
     mediator.stop()
 
 
-@pytest.mark.parametrize("strategy", ["PickUpV2LiveMode", "PickUpV2"])
+@pytest.mark.parametrize("strategy", ["PickUpV2LiveMode", "PickUpV2", "PickUpV1"])
 def test_credo_behind_zerochats_mediator(zerochat, mediator, tmp_path, strategy):
     with running(tmp_path, "Miner", hidden=True) as miner:
         miner("mediate", url=mediator.link, strategy=strategy)

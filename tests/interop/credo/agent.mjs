@@ -125,6 +125,7 @@ const agent = new Agent({
         outbound: [new didcomm.DidCommHttpOutboundTransport(), new didcomm.DidCommWsOutboundTransport()],
       },
       connections: { autoAcceptConnections: true },
+      mediationRecipient: { mediatorPollingInterval: 500 },
       mediator: {
         autoAcceptMediationRequests: true,
         messageForwardingStrategy: didcomm.DidCommMessageForwardingStrategy.QueueAndLiveModeDelivery,
