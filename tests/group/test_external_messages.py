@@ -1,21 +1,23 @@
 """Messages on connections to other agents: expiry, acknowledgements, forwards, requests of invitations."""
 
+import json
 from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
-from zerochat.crypto.keys import SecretKey, multikey
+from zerochat.crypto.keys import PublicKey, SecretKey, multikey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.attachment import Attachment
-from zerochat.didcomm.did import new_peer2, new_peer4, peer3_of, resolve
+from zerochat.didcomm.did import new_peer2, new_peer4, peer3_of, pin, resolve, short_form
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey
-from zerochat.didcomm.protocols import features, routing
+from zerochat.didcomm.protocols import features, ping, routing
 from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.protocols.oob_read import Inviter
+from zerochat.didcomm.rotation import Prior, from_prior
 from zerochat.errors import PostTooLong, RemoteError
 from zerochat.group.external import invited_requests, standard_protocols
 from zerochat.group.external.connections import CannotConnect
@@ -285,3 +287,49 @@ def test_keys_of_our_did_peer_2_are_known_by_every_convention(convention):
     )
     two.process("alice", WebReceived(envelope))
     assert [told.text for told in two.news("alice", BasicMessageReceived)] == ["x"]
+
+
+def test_an_inviter_may_have_a_did_web():
+    """Its document comes with the invitation, read by our user's agent; the inviter then rotates to another DID."""
+    two = Two()
+    offered = invitation(two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600)).url)
+    inviter, did = two.one("alice").relationship.mine, "did:web:alice.example"
+    keys = {
+        "#key-1": PublicKey("Ed25519", inviter.signing_public),
+        "#key-2": PublicKey("X25519", inviter.agreement_public),
+    }
+    listed = [{"id": name, "type": "Multikey", "publicKeyMultibase": multikey(key)} for name, key in keys.items()]
+    service = {"id": "#d", "type": "DIDCommMessaging", "serviceEndpoint": [{"uri": ALICE, "accept": ["didcomm/v2"]}]}
+    uses = {"authentication": ["#key-1"], "keyAgreement": ["#key-2"], "service": [service]}
+    pinned = pin(did, json.dumps({"id": did, "verificationMethod": listed, **uses}).encode())
+    two.at[ALICE] = "bob"  # it would not know its did:web here
+    two.ask("bob", AcceptConnection(replace(offered, inviters=(Inviter(did=pinned),)), "alice"))
+    bob = two.one("bob")
+    assert bob.relationship.invited_by == pinned and short_form(bob.relationship.theirs) == did
+    (sent,) = two.sent
+    packer = PACKERS["didcomm/v2"]
+    opened = packer.unpack(
+        sent,
+        secret_of=lambda kid: SecretKey("X25519", inviter.agreement_secret) if kid == did + "#key-2" else None,
+        public_of=lambda kid: resolve(kid.partition("#")[0]).agreement_key(kid),
+    )
+    message = packer.parse(opened.plain)
+    assert message.pthid == offered.id and message.to == (did,)
+    prior = Prior(did, did + "#key-1", inviter.signing_seed)
+    fresh = new_peer4(two.rng.randbytes, [service])
+    pong = ping.answer(message, two.rng.randbytes)
+    assert pong is not None
+    answer = replace(
+        pong,
+        from_=fresh.did,
+        to=(bob.relationship.mine.did,),
+        from_prior=from_prior(prior, fresh.did, two.now // 1000),
+    )
+    recipient = packer.their_key(resolve(bob.relationship.mine.did), bob.relationship.mine.did)
+    two.process(
+        "bob",
+        WebReceived(
+            seal_layers(answer, sender=packer.own_key(fresh, fresh.did), recipient=recipient, random=two.rng.randbytes)
+        ),
+    )
+    assert two.one("bob").state == "established" and two.one("bob").relationship.theirs == fresh.did

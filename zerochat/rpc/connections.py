@@ -162,11 +162,12 @@ class SendConnectionMessageParams(Struct, frozen=True):
 
 class OpenConnectionParams(Struct, frozen=True):
     """`invitation`: an Out-of-Band link of any version, or its JSON. `name`: the local name of the connection.
-    `mediate`: request mediation."""
+    `mediate`: request mediation. `documents`: the documents of the did:web in the invitation, as JSON, by DID."""
 
     invitation: str
     name: str = ""
     mediate: bool = False
+    documents: dict[str, str] = {}
 
 
 class OfferConnectionParams(Struct, frozen=True):

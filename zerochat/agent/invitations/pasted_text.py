@@ -7,10 +7,14 @@ first. Every refusal is a sentence for the user.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
+from msgspec.structs import replace
+
+from zerochat.didcomm.did import pin
 from zerochat.didcomm.invitation import CODE_PREFIX, GOAL_CODE, Invitation, parse_invitation
 from zerochat.didcomm.protocols.oob_read import OutOfBand, ShortLink, read_invitation
 from zerochat.didcomm.protocols.short_links import ID_CHARS, KEY_CHARS
@@ -22,6 +26,8 @@ MEDIATE: Final = "request-mediate"
 """The goal code of mediator invitations, used by several implementations."""
 TRIES_MAX: Final = 1_000
 """Parse attempts in total: a page of links takes a few hundred; the limit bounds the time for hostile text."""
+WEB_DIDS_MAX: Final = 4
+"""Authors of one invitation whose documents are read."""
 SHORT_PIECES_MAX: Final = 6
 """Lines into which a short link may be broken."""
 _SEALED_LINK = re.compile(
@@ -73,6 +79,25 @@ def read_pasted(text: str, now_s: int) -> OutOfBand:
         ended = datetime.fromtimestamp(max(found.expires_time, 0), UTC)
         raise BadLink(why=f"it expired at {ended:%Y-%m-%d %H:%M} UTC")
     return found
+
+
+def web_dids(invitation: OutOfBand) -> tuple[str, ...]:
+    """The did:web of an invitation's authors."""
+    dids = [(one.did or "").partition("#")[0] for one in invitation.inviters[:WEB_DIDS_MAX]]
+    return tuple(dict.fromkeys(did for did in dids if did.startswith("did:web:")))
+
+
+def with_documents(invitation: OutOfBand, documents: Mapping[str, str]) -> OutOfBand:
+    """The invitation with these documents of its did:web. Raises BadLink."""
+    inviters = []
+    for one in invitation.inviters:
+        did = (one.did or "").partition("#")[0]
+        try:
+            pinned = pin(did, documents[did].encode()) if did in documents else one.did
+        except RemoteError as error:
+            raise BadLink(why=f"its author has {error.fields.get('why', 'an invalid DID document')}") from None
+        inviters.append(replace(one, did=pinned))
+    return replace(invitation, inviters=tuple(inviters))
 
 
 def read_for_group(text: str, now_s: int) -> Invitation:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.cli.agent_access import attached
+from zerochat.cli.agent_access import attached, paths_of
 from zerochat.cli.exit_codes import ExitCode
 from zerochat.cli.formatting import connection_name, find_connection, local_time, name_of, problem_sentence, table
 from zerochat.cli.grammar import (
@@ -182,10 +182,13 @@ def establish(
     client: "Client", options: Options, text: str, settled: Callable[[ConnectionInfo], bool], mediate: bool = False
 ) -> ConnectionInfo | None:
     """Accept an invitation and wait until `settled` or the timeout; None if the connection has ended."""
+    from zerochat.agent.invitations import resolving
+
     client.subscribe()
     deadline = time.monotonic() + options.timeout_s
+    documents = resolving.documents(paths_of(options), text)
     one: ConnectionInfo | None = client.call(
-        "open_connection", invitation=text, name=options.name or "", mediate=mediate
+        "open_connection", invitation=text, name=options.name or "", mediate=mediate, documents=documents
     )
     assert one is not None
     name = one.id

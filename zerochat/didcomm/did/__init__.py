@@ -1,6 +1,6 @@
 """DIDs: creates did:peer:4 and did:peer:2; resolves those, did:peer:0 and did:key.
 
-All of them are self-contained: resolution needs no network.
+All of them are self-contained: resolution needs no network. The document of a did:web is read once and stored with it.
 """
 
 from zerochat.didcomm.did.document import (
@@ -23,6 +23,7 @@ from zerochat.didcomm.did.identity import (
 )
 from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.did.peer4 import peer4, peer4_document
+from zerochat.didcomm.did.pinned import pin, resolve_pinned
 from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, did_key_of, resolve
 
 __all__ = [
@@ -45,8 +46,10 @@ __all__ = [
     "peer3_of",
     "peer4",
     "peer4_document",
+    "pin",
     "read_document",
     "resolve",
+    "resolve_pinned",
     "same_did",
     "short_form",
 ]

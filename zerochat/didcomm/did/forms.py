@@ -16,6 +16,8 @@ from zerochat.errors import Malformed
 DID_CHARS_MAX = 4096
 """A did:peer:4 with two keys and two services has about 900 characters."""
 PEER2, PEER3 = "did:peer:2", "did:peer:3"
+PIN = " "
+"""Between a DID and its document in a pinned DID (`pinned.py`); no DID contains it."""
 FORMS_CACHED = 512
 """More than an agent's peers; at most 2 MiB of text."""
 
@@ -28,10 +30,12 @@ def check_size(did: str) -> None:
 
 @lru_cache(maxsize=FORMS_CACHED)
 def short_form(did: str) -> str:
-    """The short form of a did:peer:4; any other DID unchanged.
+    """The short form of a did:peer:4, or of a pinned did:web; any other DID unchanged.
 
     Raises Malformed for a long form whose hash does not match its document.
     """
+    if did.startswith("did:web:"):
+        did = did.partition(PIN)[0]
     check_size(did)
     if not did.startswith("did:peer:4"):
         return did

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm.attachment import Attachment
-from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve, same_did, short_form
+from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve, resolve_pinned, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import OwnKey, Packer, Profile
@@ -85,7 +85,7 @@ def accept_invitation(tx: Transaction, invitation: OutOfBand, label: str, mediat
         _check_handshake(invitation)
     try:
         envelope, theirs, (route, *spare) = _choose_routes(tx, invitation, mediate=mediate)
-        named = routes(resolve(theirs)) if envelope == "didcomm/v2" else (route, *spare)
+        named = routes(resolve_pinned(theirs)) if envelope == "didcomm/v2" else (route, *spare)
         if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in named):
             raise CannotConnect(why="its author offers no WebSocket, which a mediator needs")
         _check_writable(tx, envelope, theirs, route)
@@ -158,7 +158,7 @@ def _choose_routes(tx: Transaction, invitation: OutOfBand, *, mediate: bool) -> 
 def _check_writable(tx: Transaction, envelope: str, theirs: str, route: Route) -> None:
     """Raise Malformed if the inviter or a hop on the route has no key to encrypt to."""
     if envelope == "didcomm/v1":
-        tx.packer(envelope).their_key(resolve(theirs), theirs)
+        tx.packer(envelope).their_key(resolve_pinned(theirs), theirs)
     else:
         check_peer(theirs, external=True)
     wrap(tx, envelope, theirs, route, b"{}")
@@ -168,7 +168,7 @@ def _endpoints_of(inviter: oob_read.Inviter) -> list[tuple[str, Route]]:
     if inviter.route is not None:
         return [(key, inviter.route) for key in inviter.route.recipient_keys]
     did = (inviter.did or "").partition("#")[0]
-    return [(did, route) for route in routes(resolve(did))]
+    return [(did, route) for route in routes(resolve_pinned(did))]
 
 
 def _host(uri: str) -> str:
@@ -185,7 +185,7 @@ def _new_identity(tx: Transaction, envelope: str, theirs: str, *, mediates: bool
     services = did_services(tx, envelope)
     if envelope == "didcomm/v1":
         return new_peer4(tx.context.random, services)
-    curve = tx.packer(envelope).their_key(resolve(theirs), theirs).key.kind
+    curve = tx.packer(envelope).their_key(resolve_pinned(theirs), theirs).key.kind
     new = new_peer4 if mediates or theirs.startswith("did:peer:4") else new_peer2
     return new(tx.context.random, services, curve)
 
@@ -299,7 +299,7 @@ def _fitted(tx: Transaction, envelope: str, relationship: Relationship, *, media
     """The relationship, with a DID of ours that has a key of the peer's curve: the peer may have rotated to another."""
     if envelope == "didcomm/v1" or relationship.state is not RelationshipState.ESTABLISHED:
         return relationship
-    theirs = tx.packer(envelope).their_key(resolve(relationship.theirs), relationship.theirs).key
+    theirs = tx.packer(envelope).their_key(resolve_pinned(relationship.theirs), relationship.theirs).key
     second = relationship.mine.second_agreement
     if theirs.kind == "X25519" or (second is not None and second.kind == theirs.kind):
         return relationship
@@ -368,7 +368,7 @@ def _receive_first(tx: Transaction, one: Connection, envelope: bytes, packer: Pa
 def _send_request(tx: Transaction, one: Connection) -> None:
     """v1: send a DID exchange request."""
     mine, asked = one.relationship.mine, one.relationship.invited_by
-    signers = tuple(method.key for method in resolve(asked).authentication if method.key.kind == "Ed25519")
+    signers = tuple(method.key for method in resolve_pinned(asked).authentication if method.key.kind == "Ed25519")
     invited_by = None if asked.startswith("did:key:") else asked
     requester, message = didexchange.request(
         mine.did, tx.agent.label, signers, tx.context.random, pthid=one.pthid, invited_by=invited_by

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from zerochat.didcomm.did import resolve
+from zerochat.didcomm.did import resolve_pinned
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, mediation_client, pickup, problem
 from zerochat.didcomm.protocols.mediation_client import MediationState, MediationStep
@@ -33,7 +33,7 @@ EXCHANGE_MS = 1_000
 
 def websocket_uri(one: Connection) -> str:
     """The mediator's WebSocket URI; empty if it has none, or has ended the connection."""
-    candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
+    candidates = list(routes(resolve_pinned(one.relationship.theirs))) if one.relationship.established else []
     if candidates and one.envelope == "didcomm/v1" and one.route is not None:
         candidates += [one.route, *one.spare]  # its own DID may have fewer addresses than its invitation
     return next((route.uri for route in candidates if route.uri.startswith(("ws://", "wss://"))), "")

@@ -8,7 +8,7 @@ other routes after a failure. Without a mediator that relays, nothing is sent, a
 
 from collections.abc import Callable
 
-from zerochat.didcomm.did import resolve
+from zerochat.didcomm.did import resolve_pinned
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import problem, relayed_post
@@ -50,7 +50,7 @@ def own_uris(agent: Agent) -> frozenset[str]:
     for one in agent.connections.values():
         if one.mediation is None:
             continue
-        candidates = list(routes(resolve(one.relationship.theirs))) if one.relationship.established else []
+        candidates = list(routes(resolve_pinned(one.relationship.theirs))) if one.relationship.established else []
         candidates += [one.route] if one.route is not None else []
         found |= {way.uri for way in candidates if way.uri.startswith(WEB_SCHEMES) and not way.routing_keys}
     return frozenset(found)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from zerochat.didcomm.address_kinds import AddressKind, authority, kind_of_uri
-from zerochat.didcomm.did import resolve
+from zerochat.didcomm.did import resolve, resolve_pinned
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
@@ -156,7 +156,7 @@ def route_of(tx: Transaction, one: Connection, *, any_state: bool = False) -> Ro
 
 def _candidates(tx: Transaction, one: Connection) -> list[Route]:
     """The usable routes in the peer's DID document, and those of the invitation."""
-    found = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
+    found = routes(resolve_pinned(one.relationship.theirs)) if one.relationship.established else ()
     theirs = one.relationship.theirs or one.relationship.invited_by
     usable = [route for route in found if route.uri.startswith(WEB_SCHEMES) and _counts(tx, one, route.uri)]
     usable = [route for route in usable if _has_keys(one.envelope, theirs, route)]

@@ -7,7 +7,7 @@ trip; nothing waits for the answer.
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import compact_json
-from zerochat.didcomm.did import resolve, short_form
+from zerochat.didcomm.did import resolve_pinned, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, Packer, Profile
 from zerochat.didcomm.protocols import (
@@ -327,7 +327,7 @@ def _receive_pong(tx: Transaction, peer: PeerRef, message: Message, relationship
     if query is None or message.thid is None:
         return
     packer = _packer(tx, peer)
-    theirs = packer.their_key(resolve(relationship.theirs), short_form(relationship.theirs))
+    theirs = packer.their_key(resolve_pinned(relationship.theirs), short_form(relationship.theirs))
     mine = own_key(packer, relationship.mine, relationship.mine.short, theirs).kid
     if peer.connection:
         way: Transport = "web"

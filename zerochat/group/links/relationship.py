@@ -23,6 +23,7 @@ from zerochat.didcomm.did import (
     key_names,
     peer3_of,
     resolve,
+    resolve_pinned,
     same_did,
     short_form,
 )
@@ -99,7 +100,7 @@ def check_peer(did: str, *, external: bool = False) -> None:
 
     In groups these are X25519 and Ed25519. Agents of other vendors (`external`) may use any kind that DIDComm has.
     """
-    document = resolve(did)
+    document = resolve_pinned(did)
     agreement, signing = (AGREEMENT_KINDS, SIGNING_KINDS) if external else (("X25519",), ("Ed25519",))
     if not any(method.key.kind in agreement for method in document.agreement) or not any(
         method.key.kind in signing for method in document.authentication
@@ -136,7 +137,7 @@ def pack(
     word = relationship.rotation.jwt if relationship.rotation else message.from_prior
     if named:
         message = message.addressed(sender, (recipient,), word)
-    theirs = packer.their_key(resolve(relationship.theirs), recipient)
+    theirs = packer.their_key(resolve_pinned(relationship.theirs), recipient)
     return packer.authcrypt(
         pad(packer.dump(message)), sender=own_key(packer, mine, sender, theirs), recipient=theirs, random=random
     )
@@ -160,7 +161,7 @@ def pack_end(
     word = from_prior(Prior(mine.short, mine.kid_signing_short, mine.signing_seed), None, issued)
     recipient = short_form(relationship.theirs)
     plain = pad(packer.dump(message.addressed(None, (recipient,), word)))
-    key = packer.their_key(resolve(relationship.theirs), recipient)
+    key = packer.their_key(resolve_pinned(relationship.theirs), recipient)
     return packer.anoncrypt(plain, recipient=key, random=random)
 
 
@@ -193,7 +194,8 @@ def unpack(
     older = own_keys(packer, relationship.rotation.old) if relationship.rotation else {}
 
     def document_of(did: str) -> Document:
-        return resolve(relationship.theirs if same_did(did, relationship.theirs) else did)
+        theirs = relationship.theirs
+        return resolve_pinned(theirs) if same_did(did, theirs) else resolve(did)
 
     def their_public(kid: str) -> PublicKey:
         return document_of(kid.partition("#")[0]).agreement_key(kid)
@@ -242,7 +244,7 @@ def _apply_rotation(relationship: Relationship, message: Message, sender: str, *
     """A message under another DID than the peer's must carry the peer's signed rotation."""
     if message.from_prior is None:
         raise Unauthentic()
-    rotation = verify_from_prior(message.from_prior, resolve(relationship.theirs), sender)
+    rotation = verify_from_prior(message.from_prior, resolve_pinned(relationship.theirs), sender)
     if rotation.issued < relationship.peer_rotated_at:
         raise Unauthentic()
     check_peer(sender, external=external)
@@ -253,7 +255,7 @@ def _apply_end(relationship: Relationship, message: Message) -> Relationship:
     """A message without a sender must be the peer's rotation to nothing."""
     if message.from_prior is None or message.from_ is not None:
         raise Unauthentic()
-    rotation = verify_from_prior(message.from_prior, resolve(relationship.theirs), None)
+    rotation = verify_from_prior(message.from_prior, resolve_pinned(relationship.theirs), None)
     if rotation.issued < relationship.peer_rotated_at:
         raise Unauthentic()
     return replace(relationship, theirs="", peer_rotated_at=rotation.issued)

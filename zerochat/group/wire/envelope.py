@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.did import Identity, peer3_of, resolve, short_form
+from zerochat.didcomm.did import Identity, peer3_of, resolve, resolve_pinned, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
@@ -34,7 +34,7 @@ def pack_first(
     `named` as in `relationship.pack`.
     """
     recipient = short_form(public_did)
-    theirs = packer.their_key(resolve(public_did), recipient)
+    theirs = packer.their_key(resolve_pinned(public_did), recipient)
     return packer.authcrypt(
         pad(packer.dump(replace(message, from_=identity.did, to=(recipient,)) if named else message)),
         sender=own_key(packer, identity, identity.did, theirs),

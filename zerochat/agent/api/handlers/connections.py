@@ -6,7 +6,7 @@ from typing import Final
 from zerochat import rpc
 from zerochat.agent.api.handlers.context import BadRequest, Context, Handler
 from zerochat.agent.api.handlers.groups import EXPIRES_S_MAX, check_envelope
-from zerochat.agent.invitations.pasted_text import read_pasted
+from zerochat.agent.invitations.pasted_text import read_pasted, with_documents
 from zerochat.agent.views.connections import connection_info, connection_messages
 from zerochat.crypto.keys import AGREEMENT_KINDS
 from zerochat.group import did_rotation
@@ -40,7 +40,8 @@ def rotate_did(context: Context[rpc.RotateParams]) -> RotateDid:
 
 def open_connection(context: Context[rpc.OpenConnectionParams]) -> AcceptConnection:
     params = context.params
-    return AcceptConnection(read_pasted(params.invitation, int(time.time())), params.name, params.mediate)
+    invitation = with_documents(read_pasted(params.invitation, int(time.time())), params.documents)
+    return AcceptConnection(invitation, params.name, params.mediate)
 
 
 def offer_connection(context: Context[rpc.OfferConnectionParams]) -> OfferConnection:
