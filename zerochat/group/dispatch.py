@@ -24,6 +24,7 @@ from zerochat.group.external import (
     mediators,
     relayed_posts,
     sending,
+    sessions,
     short_links,
     standard_protocols,
 )
@@ -328,7 +329,13 @@ Via: TypeAlias = Literal["web", "mediator"] | mediator_mail.KeyOwner
 
 
 def receive_web(
-    tx: Transaction, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
+    tx: Transaction,
+    envelope: bytes,
+    handle: int | None,
+    via: Via = "web",
+    depth: int = routing.UNWRAP_DEPTH_MAX,
+    *,
+    is_session: bool = False,
 ) -> None:
     """Handle an envelope that arrived over the web: its key ids name the recipient. It may also be a mediator receipt.
     Raises RemoteError."""
@@ -370,7 +377,7 @@ def receive_web(
             if inner := mediator_mail.rewrapped(packer, envelope, kid, owner):
                 _receive_forwarded(tx, inner, owner, depth)
             else:
-                _receive_from_connection(tx, owner.connection, envelope, handle)
+                _receive_from_connection(tx, owner.connection, envelope, handle, is_session=is_session)
         case "probe":
             mediator_mail.receive_proof(tx, owner.payer, envelope)
         case _:
@@ -445,7 +452,9 @@ def _expected_envelope(tx: Transaction, owner: mediator_mail.KeyOwner) -> str:
     return tx.group(owner.group).profile.envelope
 
 
-def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle: int | None) -> None:
+def _receive_from_connection(
+    tx: Transaction, name: str, envelope: bytes, handle: int | None, *, is_session: bool
+) -> None:
     before = tx.agent.connections[name].relationship
     message = connections.receive_envelope(tx, name, envelope, handle)
     mediators.handle_rotation(tx, name, before)
@@ -453,6 +462,9 @@ def _receive_from_connection(tx: Transaction, name: str, envelope: bytes, handle
         standard_protocols.answer_invitation(tx, name)
     if message is None:
         return
+    if is_session and handle is not None:
+        with tx.attempt():
+            sessions.receive(tx, name, message, handle)
     reply_handle = sending.usable_handle(tx, name, handle) if message.return_route in ("all", "thread") else None
     if standard_protocols.refuse_expired(tx, PeerRef(connection=name), message, reply_handle):
         return

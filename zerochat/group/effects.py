@@ -111,6 +111,8 @@ class WebReply(Struct, frozen=True):
     handle: int
     envelope: bytes
     media_type: str
+    reference: str = ""
+    """On a WebSocket: a name of this post for its result, as in `WebPost`."""
 
 
 class OpenWebSocket(Struct, frozen=True):

@@ -216,9 +216,10 @@ def _apply(tx: Transaction, input_: Input) -> None:
         case FilesFound(there):
             download.handle_files_found(tx, there)
         case WebReceived(envelope, handle):
-            dispatch.receive_web(tx, envelope, handle)
+            dispatch.receive_web(tx, envelope, handle, is_session=input_.is_session)
         case WebPostFailed(uri, reference):
-            mail_failures.post_failed(tx, uri)
+            if uri:
+                mail_failures.post_failed(tx, uri)
             outbox.post_failed(tx, reference, rejected=input_.rejected, retry_after_s=input_.retry_after_s)
         case WebPostDelivered(reference):
             outbox.post_delivered(tx, reference)
@@ -271,6 +272,7 @@ def _start(tx: Transaction, reach: Reach, web: tuple[str, ...]) -> None:
         endpoint_failures={},
         awaited_receipts={},
         peer_queries={},
+        web_sessions={},
         joiner_links={},
         relayed_posts={},
         unrelaying=frozenset(),

@@ -565,12 +565,15 @@ class WebReceived(Struct, frozen=True):
     envelope: bytes
     handle: int | None = None
     """Where a reply can be sent at once; None: nowhere."""
+    is_session: bool = False
+    """Whether that is a WebSocket that the peer has opened, which takes several messages."""
 
 
 class WebPostFailed(Struct, frozen=True):
-    """A post to this URI failed."""
+    """A post to this URI failed, or one on a WebSocket of the peer."""
 
     uri: str
+    """Empty: a WebSocket of the peer, or none is known."""
     reference: str = ""
     """That of the post."""
     rejected: bool = False

@@ -40,6 +40,8 @@ class WebAdapter:
         self._web: Web | None = None
         self._tickets: dict[int, WebPost] = {}
         self._ticket = 0
+        self._failed: list[WebPostFailed] = []
+        """Replies that could not be sent, for the next `take`."""
         self.uris: tuple[str, ...] = ()
 
     def start(self, hidden: bool = False) -> tuple[str, ...]:
@@ -98,9 +100,8 @@ class WebAdapter:
         match effect:
             case WebPost():
                 self._post(effect)
-            case WebReply(handle, envelope, media_type):
-                if self._web is None or not self._web.answer(handle, envelope, media_type):
-                    self.counts["dropped.answer"] += 1
+            case WebReply():
+                self._reply(effect)
             case OpenWebSocket(uri):
                 web = self._ready()
                 if web is None or not web.hold(uri):
@@ -108,6 +109,19 @@ class WebAdapter:
             case CloseWebSocket(uri):
                 if self._web is not None:
                     self._web.release(uri)
+
+    def _reply(self, reply: WebReply) -> None:
+        ticket = None
+        if reply.reference:
+            self._ticket += 1
+            ticket = self._ticket
+            self._tickets[ticket] = WebPost("", b"", reply.media_type, reference=reply.reference)
+        if self._web is None or not self._web.answer(reply.handle, reply.envelope, reply.media_type, ticket):
+            self.counts["dropped.answer"] += 1
+            if ticket is not None:
+                del self._tickets[ticket]
+                self._failed.append(WebPostFailed("", reply.reference))
+                self._wake()
 
     @property
     def busy(self) -> bool:
@@ -127,15 +141,17 @@ class WebAdapter:
 
     def take(self) -> list[Input]:
         """The inputs since the last call."""
+        inputs: list[Input] = [*self._failed]
+        self._failed.clear()
         if self._web is None:
-            return []
+            return inputs
         from zerochat.agent.network.web import Arrived, Closed, Delivered, Failed, Opened
 
-        inputs: list[Input] = []
         for event in self._web.take():
             match event:
                 case Arrived(handle, envelope):
-                    inputs.append(WebReceived(envelope, handle or None))
+                    is_session = event.way == "session" and event.uri is None
+                    inputs.append(WebReceived(envelope, handle or None, is_session))
                 case Failed(ticket):
                     inputs.append(self._failure(self._tickets.pop(ticket, None), event))
                 case Delivered(ticket):

@@ -90,12 +90,20 @@ def post_delivered(tx: Transaction, reference: str) -> None:
 def post_failed(tx: Transaction, reference: str, *, rejected: bool = False, retry_after_s: int = 0) -> None:
     """The post with this reference failed; `rejected`: the endpoint will not accept this message. Another one may."""
     name, head = _posted(tx, reference)
+    sending.end_session(tx, name)
     if head is None:
         return
     if rejected and (head.tries + 1) % sending.endpoints(tx, name) == 0:
         _finish(tx, name, head, "failed")
     else:
         _try_later(tx, name, head, retry_after_s)
+
+
+def expedite(tx: Transaction, name: str) -> None:
+    """The peer can be reached anew: do not wait for the time of the next try."""
+    head = _head(tx, name)
+    if head is not None and not head.posted:
+        _post_head(tx, name)
 
 
 def acknowledged(tx: Transaction, name: str, ids: tuple[str, ...]) -> None:

@@ -77,8 +77,11 @@ def post(
     reference: str = "",
 ) -> None:
     """Send an envelope to a connection, as `send` does with a message."""
+    session = tx.agent.web_sessions.get(one.id)
+    if handle is None and session is not None and session.handle:
+        handle = session.handle
     if handle is not None:
-        tx.emit(WebReply(handle, envelope, packer.media_type))
+        tx.emit(WebReply(handle, envelope, packer.media_type, reference))
         return
     route = route_of(tx, one, any_state=by_user)
     if route is None:
@@ -131,7 +134,15 @@ def _wrapped(kind: str, theirs: str, route: Route, envelope: bytes, random: Call
 def reachable(tx: Transaction, name: str) -> bool:
     """Whether an unsolicited message can be sent to a connection."""
     one = tx.agent.connections[name]
-    return one.relationship.established and route_of(tx, one, any_state=True) is not None
+    session = tx.agent.web_sessions.get(name)
+    has_session = session is not None and session.handle > 0
+    return one.relationship.established and (has_session or route_of(tx, one, any_state=True) is not None)
+
+
+def end_session(tx: Transaction, name: str) -> None:
+    """Send over the WebSocket of this peer to us no more."""
+    if name in tx.agent.web_sessions:
+        tx.update_agent(web_sessions={key: each for key, each in tx.agent.web_sessions.items() if key != name})
 
 
 def usable_handle(tx: Transaction, name: str, handle: int | None) -> int | None:

@@ -14,6 +14,7 @@ from zerochat.group.state.external import (
     ProbeRecord,
     RelayedPost,
     RotationSchedule,
+    WebSession,
 )
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
@@ -50,6 +51,8 @@ class Agent(Struct, frozen=True):
     """Open questions by thread. Not kept over a restart."""
     rotations: tuple[RotationSchedule, ...] = ()
     """The peers towards which our DID is replaced at intervals."""
+    web_sessions: dict[str, WebSession] = field(default_factory=dict)
+    """The WebSockets that connections have opened to us, by connection. Not kept over a restart."""
     clock_offset_ms: int = 0
     """The part of the last clock change that members have not confirmed, ms; our time is the clock minus this."""
     clock_confirmed_by: tuple[str, ...] = ()

@@ -139,6 +139,17 @@ class Connection(Struct, frozen=True):
         return replace(self, state=state, **fields)
 
 
+class WebSession(Struct, frozen=True):
+    """The WebSockets of a peer to us that may be used for what we send (`external/sessions.py`), by handle."""
+
+    handle: int = 0
+    """0: none."""
+    pending: int = 0
+    """Another one that awaits the answer to our ping; 0: none."""
+    thread: str = ""
+    """The id of that ping."""
+
+
 class EndpointFailure(Struct, frozen=True):
     """A URI that failed to accept a post."""
 
