@@ -7,16 +7,20 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.external_pair import ALICE, BOB, Two, invitation
-from zerochat.crypto.keys import PublicKey, SecretKey, multikey
+from zerochat.crypto.encoding import SHA2_256, base58, compact_json
+from zerochat.crypto.keys import PublicKey, SecretKey, multikey, new_secret, public_of
+from zerochat.crypto.primitives import sha256
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer2, new_peer4, peer3_of, pin, resolve, short_form
 from zerochat.didcomm.layers import seal_layers
+from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey
-from zerochat.didcomm.protocols import features, ping, routing
+from zerochat.didcomm.protocols import didexchange, features, ping, routing
 from zerochat.didcomm.protocols.ack import EMPTY, empty
 from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.protocols.oob_read import Inviter
+from zerochat.didcomm.protocols.signed_attachment import signed_attachment
 from zerochat.didcomm.rotation import Prior, from_prior
 from zerochat.errors import PostTooLong, RemoteError
 from zerochat.group.external import invited_requests, standard_protocols
@@ -333,3 +337,44 @@ def test_an_inviter_may_have_a_did_web():
         ),
     )
     assert two.one("bob").state == "established" and two.one("bob").relationship.theirs == fresh.did
+
+
+@pytest.mark.parametrize("method", ["did:peer:1", "did:sov", "another hash"])
+def test_a_requester_may_bring_its_document(method):
+    """Of a DID that cannot be resolved, in v1; it is stored with the connection."""
+    two = Two()
+    offered = invitation(two.ask("alice", OfferConnection("didcomm/v1", "Alice", 3600)).url)
+    signer, packer = new_secret("Ed25519", two.rng.randbytes), PACKERS["didcomm/v1"]
+    key = public_of(signer)
+    listed = {"id": "#1", "type": "Ed25519VerificationKey2018", "publicKeyBase58": base58(key.data)}
+    service = {"id": "#d", "type": "did-communication", "recipientKeys": ["#1"], "serviceEndpoint": BOB}
+    tree = {"verificationMethod": [listed], "authentication": ["#1"], "service": [service]}
+    if method == "did:sov":
+        did = "did:sov:" + base58(key.data[:16])
+    else:
+        hashed = compact_json({"x": 1} if method == "another hash" else tree)
+        did = "did:peer:1z" + base58(SHA2_256 + sha256(hashed))
+    attached = signed_attachment(compact_json({"id": did, **tree}), signer, "application/json")
+    body = {"label": "Old", "did": did, "did_doc~attach": attached}
+    name = "r1"
+    request = Message(type=didexchange.REQUEST, id=name, thid=name, pthid=offered.id, body=body)
+    ours = two.one("alice").relationship.mine.did
+    envelope = packer.authcrypt(
+        packer.dump(request),
+        sender=OwnKey(base58(key.data), signer),
+        recipient=packer.their_key(resolve(ours), ours),
+        random=two.rng.randbytes,
+    )
+    two.at[BOB] = "alice"  # what Alice sends is kept; the endpoint is hers here and refuses it
+    two.process("alice", WebReceived(envelope))
+    assert two.one("alice").state == ("offered" if method == "another hash" else "established")
+    if method == "another hash":
+        return
+    assert short_form(two.one("alice").relationship.theirs) == did
+    two.ask("alice", SendBasicMessage(two.one("alice").id, "hello"))
+    opened = packer.unpack(
+        two.sent[-1],
+        secret_of=lambda kid: signer if kid == base58(key.data) else None,
+        public_of=lambda kid: resolve(kid.partition("#")[0]).agreement_key(kid),
+    )
+    assert packer.parse(opened.plain).body["content"] == "hello"

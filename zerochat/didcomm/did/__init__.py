@@ -1,6 +1,7 @@
 """DIDs: creates did:peer:4 and did:peer:2; resolves those, did:peer:0 and did:key.
 
-All of them are self-contained: resolution needs no network. The document of a did:web is read once and stored with it.
+All of them are self-contained: resolution needs no network. The documents of some others are stored with them
+(`pinned.py`).
 """
 
 from zerochat.didcomm.did.document import (

@@ -18,6 +18,7 @@ DID_CHARS_MAX = 4096
 PEER2, PEER3 = "did:peer:2", "did:peer:3"
 PIN = " "
 """Between a DID and its document in a pinned DID (`pinned.py`); no DID contains it."""
+PINNED_METHODS = ("did:web:", "did:peer:1", "did:sov:")
 FORMS_CACHED = 512
 """More than an agent's peers; at most 2 MiB of text."""
 
@@ -30,11 +31,11 @@ def check_size(did: str) -> None:
 
 @lru_cache(maxsize=FORMS_CACHED)
 def short_form(did: str) -> str:
-    """The short form of a did:peer:4, or of a pinned did:web; any other DID unchanged.
+    """The short form of a did:peer:4, or of a pinned DID; any other DID unchanged.
 
     Raises Malformed for a long form whose hash does not match its document.
     """
-    if did.startswith("did:web:"):
+    if did.startswith(PINNED_METHODS):
         did = did.partition(PIN)[0]
     check_size(did)
     if not did.startswith("did:peer:4"):

@@ -1,7 +1,8 @@
-"""Pinned DIDs: a DID whose document has come over the network, and that document as it was then.
+"""Pinned DIDs: a DID whose document has come from elsewhere, and that document as it was then.
 
 did:web has its document on a server, which nothing here asks again: our user's agent reads it once, with the
-invitation, and stores it with the DID, as a did:peer:4 has its document in its long form. The short form is the DID.
+invitation. did:peer:1 and did:sov have come with theirs in a DID exchange. It is stored with the DID, as a did:peer:4
+has its document in its long form. The short form is the DID.
 Only `pin` makes such a text. What peers send is resolved by `resolve`, which refuses it: otherwise a peer could bring
 another document for the DID of someone else.
 """
@@ -11,22 +12,21 @@ from typing import Any, Final
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.didcomm.did.document import Document, read_document
-from zerochat.didcomm.did.forms import PIN, check_size
+from zerochat.didcomm.did.forms import PIN, PINNED_METHODS, check_size
 from zerochat.didcomm.did.resolver import resolve
 from zerochat.errors import Malformed
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024
 PINNED_BYTES_MAX: Final = 16 * 1024
 """Of the parts of a document that are used."""
-METHODS: Final = ("did:web:",)
 _USED: Final = ("verificationMethod", "publicKey", "keyAgreement", "authentication", "service")
 
 
 def pin(did: str, document: bytes) -> str:
     """The DID with its document in JSON. Raises Malformed."""
     check_size(did)
-    if not did.startswith(METHODS) or PIN in did:
-        raise Malformed(why="a DID whose document is not read from a server")
+    if not did.startswith(PINNED_METHODS) or PIN in did:
+        raise Malformed(why="a DID of a method whose documents are not stored")
     tree = strict_json(document, DOCUMENT_BYTES_MAX)
     if not isinstance(tree, dict) or tree.get("id") != did:
         raise Malformed(why="the document of another DID")

@@ -11,8 +11,8 @@
 A problem report leads from any state to `abandoned`; a message out of order is refused and changes nothing. The
 responder rotates to a new DID in its answer, proven by a signature of a key from the invitation. 1.1 signs the new DID
 (`did_rotate~attach`), 1.0 a document (`did_doc~attach`). The document of a self-contained DID takes precedence over an
-attachment; an attached document counts only for did:sov, often without prefix, and only if the DID is derived from one
-of its keys.
+attachment; an attached document counts only for did:sov, often without prefix, if the DID is derived from one of its
+keys, and for did:peer:1, if the DID is its hash.
 
 The envelope's sender key must belong to the DID in the message; this is checked here, because v1 envelopes name no
 DIDs. In v2, groups exchange DIDs with `exchange.py`.
@@ -27,10 +27,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.crypto.encoding import base58, compact_json, strict_json
+from zerochat.crypto.encoding import SHA2_256, base58, compact_json, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.primitives import sha256
 from zerochat.crypto.structs import Redacted
-from zerochat.didcomm.did import AUTHENTICATION_FRAGMENT, DID_CHARS_MAX, Document, read_document, same_did
+from zerochat.didcomm.did import AUTHENTICATION_FRAGMENT, DID_CHARS_MAX, Document, pin, read_document, same_did
 from zerochat.didcomm.did import resolve as resolve_did
 from zerochat.didcomm.message import Message, new_id, same_id, same_type
 from zerochat.didcomm.protocols.bodies import Name, Text, read_body
@@ -56,6 +57,7 @@ Reason = Literal[
 
 _SELF_CONTAINED: Final = ("did:peer:4", "did:peer:2", "did:peer:0", "did:key:")
 _SOV: Final = "did:sov:"
+_HASHED: Final = "did:peer:1"
 _NYM_BYTES: Final = 16
 """A did:sov is the first half of its first Ed25519 key."""
 
@@ -70,6 +72,8 @@ class Party(Struct, frozen=True):
     """Ed25519 authentication keys, accepted as sender keys. Keys in services prove nothing."""
     label: str = ""
     """The peer's label."""
+    stored: str = ""
+    """The DID to store: pinned where its document has come beside it."""
 
 
 class Requester(Struct, frozen=True):
@@ -317,22 +321,45 @@ def _party(
     label: str,
     resolve: Callable[[str], Document],
 ) -> Party:
-    """The peer of a DID. For did:sov the attached document is used, signed by `signers` (None: by its own keys)."""
+    """The peer of a DID. For did:sov and did:peer:1 the attached document counts, signed by `signers` (None: by its own
+    keys)."""
+    stored = did
     if did.startswith(_SELF_CONTAINED):
         document = resolve(did)
     else:
         nym = did.removeprefix(_SOV)
-        if ":" in nym:
+        if ":" in nym and not did.startswith(_HASHED):
             raise Refused(why="a DID of an unsupported method")
         if attachment is None:
             raise Refused(why="a DID that is not self-contained, without a document")
-        did, document = _SOV + nym, _signed_document(attachment, _SOV + nym, signers)
-        if nym not in {base58(key.data[:_NYM_BYTES]) for key in _signing_keys(document)}:
+        did = did if did.startswith(_HASHED) else _SOV + nym
+        document = _signed_document(attachment, did, signers)
+        content = read_signed(attachment).content
+        if did.startswith(_HASHED):
+            _check_hash(did, content)
+        elif nym not in {base58(key.data[:_NYM_BYTES]) for key in _signing_keys(document)}:
             raise Refused(why="a DID that is not named after a key of its document")
+        stored = pin(did, _with_id(content, did))
     verkeys = _signing_keys(document)
     if not verkeys:
         raise Refused(why="a DID without a signing key for DIDComm v1")
-    return Party(did, document, verkeys, label)
+    return Party(did, document, verkeys, label, stored)
+
+
+def _with_id(content: bytes, did: str) -> bytes:
+    tree = strict_json(content, CONTENT_BYTES_MAX)
+    assert isinstance(tree, dict)
+    return compact_json({**tree, "id": did})
+
+
+def _check_hash(did: str, content: bytes) -> None:
+    """Raise Refused unless a did:peer:1 is the hash of this document, with or without its `id` (the genesis version has
+    none, and implementations differ)."""
+    tree = strict_json(content, CONTENT_BYTES_MAX)
+    genesis = {name: value for name, value in tree.items() if name != "id"} if isinstance(tree, dict) else {}
+    names = {_HASHED + "z" + base58(SHA2_256 + sha256(text)) for text in (content, compact_json(genesis))}
+    if did not in names:
+        raise Refused(why="a DID that is not the hash of its document")
 
 
 def _signing_keys(document: Document) -> tuple[PublicKey, ...]:

@@ -392,7 +392,7 @@ def _receive_response(tx: Transaction, one: Connection, envelope: bytes, packer:
         one.exchange, opened.message, _verkey(opened.sender), tx.context.random
     )
     assert done.peer is not None
-    relationship = replace(one.relationship, theirs=done.peer.did, acknowledged=True)
+    relationship = replace(one.relationship, theirs=done.peer.stored, acknowledged=True)
     fresh = outbox.clear(tx, one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, exchange=None))
     put(tx, fresh)
     outbox.submit(tx, one.id, complete)
@@ -413,7 +413,7 @@ def _answer_request(tx: Transaction, one: Connection, envelope: bytes, packer: P
     _, response = didexchange.respond(
         responder, identity.did, SecretKey("Ed25519", invited.signing_seed), tx.context.random
     )
-    relationship = replace(one.relationship, mine=identity, theirs=responder.peer.did, thid=opened.message.thread)
+    relationship = replace(one.relationship, mine=identity, theirs=responder.peer.stored, thid=opened.message.thread)
     label = one.label or _shown_label(responder.peer.label) or short_form(responder.peer.did)[:24]
     fresh = one.moved_to(ConnectionState.ESTABLISHED, relationship=relationship, label=label)
     put(tx, fresh)

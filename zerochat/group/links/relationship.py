@@ -235,7 +235,7 @@ def _v1_sender(relationship: Relationship, verkey: str) -> str:
     """The DID of a v1 message without `from`: the peer's, or its prior one, whose key was used. Raises Unauthentic."""
     key = PublicKey("Ed25519", did_key_bytes(verkey))
     for did in (relationship.theirs, relationship.prior):
-        if did and key in [method.key for method in resolve(did).authentication]:
+        if did and key in [method.key for method in resolve_pinned(did).authentication]:
             return did
     raise Unauthentic()
 
