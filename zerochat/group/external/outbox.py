@@ -113,8 +113,9 @@ def acknowledged(tx: Transaction, name: str, ids: tuple[str, ...]) -> None:
         one = tx.agent.connections[name]
         put(tx, replace(one, messages=tuple(_marked(known, each, "received") for known in one.messages)))
         tx.emit(Notify(MessageSettled(name, each, "received")))
-        if one.outbox and one.outbox[0].id == each:
-            _finish(tx, name, one.outbox[0], "delivered")
+        head = one.head
+        if head is not None and head.id == each:
+            _finish(tx, name, head, "delivered")
 
 
 def _posted(tx: Transaction, reference: str) -> tuple[str, OutgoingMessage | None]:
