@@ -1,5 +1,7 @@
 """A mailbox that members behind one mediator share: one post for all of them, which former members know nothing of."""
 
+import gc
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +21,7 @@ from zerochat.group.dcgka import forwarding, receiver
 from zerochat.group.effects import SendEnvelope, WebPost
 from zerochat.group.external import mailbox_shares, mediators
 from zerochat.group.inputs import RemoveMember, SendPost, StepContext
+from zerochat.group.key_agreement.state import ExportedSecret
 from zerochat.group.key_modes import forwarded
 from zerochat.group.key_modes.dcgka import Place, seal
 from zerochat.group.key_modes.forwarded import is_forwarded
@@ -116,6 +119,22 @@ def test_all_members_know_its_secret(world):
     secrets = [world.group(name).dcgka.keys.exported for name in world.nodes]
     assert len({one[box_of(world).update].secret for one in secrets}) == 1
     assert all(one.keys() == secrets[0].keys() for one in secrets)
+
+
+def test_the_keys_of_a_secret_are_erased_with_it(world):
+    box, agent, group = box_of(world), world.nodes[world.edges[0]].agent, world.group(world.edges[0])
+    one = ExportedSecret(bytes(range(32)), group.dcgka.keys.exported[box.update].control, world.now)
+    keys = replace(group.dcgka.keys, exported={box.update: one})
+    group = replace(group, dcgka=replace(group.dcgka, keys=keys))
+    agent = replace(agent, groups={world.id: group})
+    secret, seed = one.secret, shared_mailboxes.seed_of(group, box)
+    kid = resolve(shared_mailbox.key_of(seed)).agreement[0].kid
+    assert shared_mailboxes.owner_of(agent, (kid,)) == (world.id, box)
+    assert mailbox_shares._valid(group) == (box.update,)
+    del one, keys, group, agent
+    gc.collect()
+    left = sys.getrefcount(secret), sys.getrefcount(seed)
+    assert left == (2, 2), "only this test has them"
 
 
 def test_neighbours_learn_of_it(world):

@@ -112,21 +112,23 @@ def check_x25519_public(public: bytes) -> None:
 # --- Ed25519 (RFC 8032) ---------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=KEYS_CACHED)
 def _signing_key(seed: bytes) -> tuple[bytes, bytes]:
     """The public key, and libsodium's 64-byte form of the secret key (seed and public key)."""
     public, secret = sodium.crypto_sign_seed_keypair(seed)
     return bytes(public), bytes(secret)
 
 
-def ed25519_public(seed: bytes) -> bytes:
-    """The public key of a 32-byte Ed25519 seed."""
-    return _signing_key(seed)[0]
+_lasting_key = lru_cache(maxsize=KEYS_CACHED)(_signing_key)
 
 
-def ed25519_sign(seed: bytes, message: bytes) -> bytes:
-    """The 64-byte signature of a message."""
-    return bytes(sodium.crypto_sign(message, _signing_key(seed)[1])[:64])
+def ed25519_public(seed: bytes, *, erasable: bool = False) -> bytes:
+    """The public key of a 32-byte Ed25519 seed. `erasable`: no cache keeps the seed."""
+    return (_signing_key if erasable else _lasting_key)(seed)[0]
+
+
+def ed25519_sign(seed: bytes, message: bytes, *, erasable: bool = False) -> bytes:
+    """The 64-byte signature of a message. `erasable`: no cache keeps the seed."""
+    return bytes(sodium.crypto_sign(message, (_signing_key if erasable else _lasting_key)(seed)[1])[:64])
 
 
 open_signed: Callable[[bytes, bytes], bytes] = sodium.crypto_sign_open

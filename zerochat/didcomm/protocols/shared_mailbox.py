@@ -83,13 +83,14 @@ def shared_seed(secret: bytes, mediator: str) -> bytes:
 
 def key_of(seed: bytes) -> str:
     """The shared key with this seed, a did:key."""
-    return did_key(ed25519_public(seed))
+    return did_key(ed25519_public(seed, erasable=True))
 
 
 def share(seed: bytes, mailbox: str, recipient: str, mediator: str) -> Share:
     """A share with its proof, which is bound to the recipient and the mediator: a copy is useless to others."""
     key = key_of(seed)
-    return Share(key, mailbox, b64url(ed25519_sign(seed, _share_statement(key, mailbox, recipient, mediator))))
+    statement = _share_statement(key, mailbox, recipient, mediator)
+    return Share(key, mailbox, b64url(ed25519_sign(seed, statement, erasable=True)))
 
 
 def check_share(claim: Share, recipient: str, mediator: str) -> None:
@@ -100,7 +101,7 @@ def check_share(claim: Share, recipient: str, mediator: str) -> None:
 
 def sign_post(seed: bytes, envelope: bytes) -> str:
     """The proof of a forward of this envelope to the shared key, base64url."""
-    return b64url(ed25519_sign(seed, _post_statement(envelope)))
+    return b64url(ed25519_sign(seed, _post_statement(envelope), erasable=True))
 
 
 def check_post(key: str, proof: str, envelope: bytes) -> None:

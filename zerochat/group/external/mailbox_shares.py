@@ -31,8 +31,9 @@ PREFERRED_CACHED = 64
 _OUTDATED = Share("", "", 0)
 """Makes a list differ from every one that is wanted."""
 
-_preferred: RecentCache[tuple[int, int], tuple[object, object, tuple[str, ...]]] = RecentCache(PREFERRED_CACHED)
-"""By the identities of what it depends on, which are stored with it, so that no other object can have them."""
+_preferred: RecentCache[tuple[tuple[str, ...], int], tuple[object, tuple[str, ...]]] = RecentCache(PREFERRED_CACHED)
+"""By the updates, and the identity of the membership, which is stored with it, so that no other one can have that. The
+secrets are not, so that they are erased in time."""
 
 
 def update(tx: Transaction) -> None:
@@ -72,9 +73,7 @@ def _wanted(agent: Agent, one: Connection) -> Iterable[Share]:
 
 def _valid(group: Group) -> tuple[str, ...]:
     known, membership = group.dcgka.keys.exported, membership_of(group)
-    return _preferred.get(
-        (id(known), id(membership)), lambda: (known, membership, export.preferred(known, membership))
-    )[2]
+    return _preferred.get((tuple(known), id(membership)), lambda: (membership, export.preferred(known, membership)))[1]
 
 
 def _key(share: Share) -> tuple[str, str, int]:

@@ -54,8 +54,8 @@ class Operation(Struct, frozen=True):
         return self if secrets is self.secrets else replace(self, secrets=secrets)
 
 
-class ExportedSecret(Redacted, frozen=True):
-    """The exported secret of an update (`export.py`)."""
+class ExportedSecret(Redacted, frozen=True, dict=True):
+    """The exported secret of an update (`export.py`). What is derived from it is kept with it."""
 
     REDACTED = ("secret",)
 

@@ -22,7 +22,6 @@ Only forwarded messages go this way. What is for one member alone, and key and m
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,13 +38,15 @@ from zerochat.errors import Refused, RemoteError, Unauthentic
 from zerochat.group.dcgka.membership import membership_of
 from zerochat.group.effects import Measure
 from zerochat.group.key_agreement import export
+from zerochat.group.key_agreement.state import ExportedSecret
 from zerochat.group.links import mediator_mail
 from zerochat.group.links.mediator_proof import ENVELOPE
 from zerochat.group.state import Agent, Group
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.messages import SEALED, SealedBody, read_body
 
-SEEDS_CACHED = 1024
+MEDIATORS_MAX = 64
+"""Mediators for which the keys of one secret are kept."""
 
 
 class SharedBox(Struct, frozen=True):
@@ -88,7 +89,7 @@ def announced(agent: Agent, group: Group) -> Mapping[str, str]:
 def seed_of(group: Group, box: SharedBox) -> bytes:
     """The seed of a shared key whose secret we have, also if a former member knows it; empty: we do not."""
     one = group.dcgka.keys.exported.get(box.update)
-    return b"" if one is None else _seed(one.secret, box.mediator)
+    return b"" if one is None else _key_of(one, box.mediator)[0]
 
 
 # --- sending --------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def way_to(tx: Transaction, name: str, member: str) -> SharedWay | None:
     if route is None or not secret or not mediator_of(route):
         return None
     box = SharedBox(mediator_of(route), update)
-    return SharedWay(box, route, _seed(secret, box.mediator))
+    return SharedWay(box, route, seed_of(group, box))
 
 
 def post(tx: Transaction, name: str, member: str, way: SharedWay, envelope: bytes) -> None:
@@ -143,16 +144,16 @@ def post(tx: Transaction, name: str, member: str, way: SharedWay, envelope: byte
 def owner_of(agent: Agent, kids: tuple[str, ...]) -> tuple[str, SharedBox] | None:
     """The group and the shared mailbox that an envelope is for; None: it is for none."""
     for name, box in _boxes(agent):
-        seed = seed_of(agent.groups[name], box)
-        if seed and _kid(seed) in kids:
+        if _key_of(agent.groups[name].dcgka.keys.exported[box.update], box.mediator)[1] in kids:
             return name, box
     return None
 
 
 def opened(tx: Transaction, name: str, box: SharedBox, envelope: bytes) -> bytes:
     """The forwarded message in an envelope to our shared mailbox. Raises RemoteError."""
-    packer, seed = tx.packer(ENVELOPE), seed_of(tx.group(name), box)
-    kid, secret = _kid(seed), SecretKey("X25519", ed25519_to_x25519_secret(seed))
+    packer = tx.packer(ENVELOPE)
+    seed, kid = _key_of(tx.group(name).dcgka.keys.exported[box.update], box.mediator)
+    secret = SecretKey("X25519", ed25519_to_x25519_secret(seed))
 
     def unknown(kid: str) -> PublicKey:
         raise Unauthentic()
@@ -174,11 +175,13 @@ def _boxes(agent: Agent) -> Iterator[tuple[str, SharedBox]]:
                 yield name, SharedBox(mediator, update)
 
 
-@lru_cache(maxsize=SEEDS_CACHED)
-def _seed(secret: bytes, mediator: str) -> bytes:
-    return shared_mailbox.shared_seed(secret, mediator)
-
-
-@lru_cache(maxsize=SEEDS_CACHED)
-def _kid(seed: bytes) -> str:
-    return resolve(shared_mailbox.key_of(seed)).agreement[0].kid
+def _key_of(one: ExportedSecret, mediator: str) -> tuple[bytes, str]:
+    """The seed of the shared key at a mediator, and the id of its encryption key: kept with the secret, and erased with
+    it."""
+    keys: dict[str, tuple[bytes, str]] = one.__dict__.setdefault("shared", {})
+    if mediator not in keys:
+        if len(keys) >= MEDIATORS_MAX:
+            keys.clear()
+        seed = shared_mailbox.shared_seed(one.secret, mediator)
+        keys[mediator] = seed, resolve(shared_mailbox.key_of(seed)).agreement[0].kid
+    return keys[mediator]
