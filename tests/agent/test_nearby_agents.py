@@ -2,11 +2,15 @@
 
 import pytest
 
+from tests.support import multicast
 from tests.support.agents import meet, until
 from zerochat.agent.api.client_protocol import AgentError
 from zerochat.agent.nearby.networks import networks
 from zerochat.agent.storage.journal import Journal
 from zerochat.agent.storage.profiles import unlock
+
+pytestmark = pytest.mark.usefixtures("own_port")
+own_port = multicast.own_port
 
 
 def switch(person, on, *groups, networks=("lo",), every=False):

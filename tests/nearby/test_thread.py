@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.support import multicast
 from tests.support.agents import until
 from zerochat.agent.nearby import thread as module
 from zerochat.agent.nearby.announcement import Announcement, decode
@@ -14,6 +15,9 @@ from zerochat.agent.nearby.networks import networks
 from zerochat.agent.nearby.session import Ports, token
 from zerochat.agent.nearby.thread import SESSIONS_PER_MINUTE, NearbyThread
 from zerochat.crypto.primitives import x25519_public
+
+pytestmark = pytest.mark.usefixtures("own_port")
+own_port = multicast.own_port
 
 LOOPBACK = next(one for one in networks() if one.is_loopback)
 

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support import typed_pages
+from tests.support import multicast, typed_pages
 from tests.support.agents import meet, until
 from tests.support.doc_pages import PAGES
 from tests.support.terminals import terminal
@@ -27,7 +27,7 @@ from tests.support.typed_pages import block, typed
 from zerochat.agent.api.client import connect
 from zerochat.agent.storage.paths import profile_paths
 
-home = typed_pages.home
+home, own_port = typed_pages.home, multicast.own_port
 ROOT = Path(__file__).parents[2]
 
 PARSED = "project/test_manual::test_a_command_in_the_manual_parses"
@@ -421,7 +421,7 @@ def test_a_large_group(home, people):
 
 
 @pytest.mark.slow
-def test_members_nearby(home, people):
+def test_members_nearby(home, people, own_port):
     """The agents of tests listen on 127.0.0.1, so that only the loopback network has something to announce."""
     alice, bob = people("Alice", "Bob")
     meet(alice, bob, group="hikers")

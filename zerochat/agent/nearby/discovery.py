@@ -18,8 +18,8 @@ ANNOUNCE_JITTER: Final = 0.4
 EXPIRES_S: Final = 20.0
 """An announcer that was not heard for so long is gone: after about three lost announcements."""
 ANNOUNCERS_MAX: Final = 256
-ADDRESS_MAX: Final = 4
-"""Announcers at one address: several profiles of a machine, and keys of yesterday."""
+ADDRESS_MAX: Final = 16
+"""Announcers at one address: the profiles of a machine of several users, and keys of yesterday."""
 DIALS_PER_MINUTE: Final = 60
 LISTENER_FIRST_S: Final = 3.0
 """The side with the greater key waits so long to be dialled, and then dials itself: it may not have been heard."""
