@@ -114,6 +114,8 @@ def _example(kind: msgspec.inspect.Type) -> object:
             return kind.values[0]
         case msgspec.inspect.UnionType():
             return _example(next(each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType)))
+        case msgspec.inspect.DictType():
+            return {_example(kind.key_type): _example(kind.value_type)}
         case msgspec.inspect.ListType():
             return [_example(kind.item_type)]
         case msgspec.inspect.TupleType():

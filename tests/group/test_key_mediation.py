@@ -184,7 +184,7 @@ def test_the_request_waits_for_the_end_of_the_exchange():
     world.mediate()
     assert world.relay.outbox and world.kinds() == ["didexchange/1.1/request", "didexchange/1.1/complete"]
     world.holds = False
-    [head] = world.relay.outbox
+    [head] = world.relay.outbox.values()
     world.process("alice", WebPostDelivered(f"{world.relay.id} {head.id} {head.tries}"))
     world.now += 1_000
     world.process("alice", TimerFired(f"{TimerKind.MEDIATOR} {world.relay.id}"))

@@ -11,21 +11,10 @@ from typing import ClassVar, assert_never
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.address_kinds import AddressKind, kind_of_host
 from zerochat.didcomm.packer import Packer
-from zerochat.errors import (
-    LocalError,
-    Refused,
-    RemoteError,
-    Retry,
-)
+from zerochat.errors import LocalError, Refused, RemoteError, Retry
 from zerochat.group import clock_changes, commands, did_rotation, dispatch, retention
 from zerochat.group.dcgka import receiver, ring_channels, routing
-from zerochat.group.effects import (
-    CommandDone,
-    CommandFailed,
-    Effect,
-    Rejected,
-    SetTimer,
-)
+from zerochat.group.effects import CommandDone, CommandFailed, Effect, Rejected, SetTimer
 from zerochat.group.event_log import own_events
 from zerochat.group.external import (
     connections,

@@ -287,11 +287,8 @@ def receive_page(
     finished = not more and (not wanted or (exhausted and progress.requested_authors >= wanted.keys()))
     page_follows = member in group.sync.pull_requests
     pages = 1 if no_progress else progress.pages if page_follows else min(PAGES_MAX, progress.pages * 2)
-    # A recheck is no news.
-    done, is_news = (
-        finished or (progress.done and no_progress),
-        not (progress.done and no_progress),
-    )
+    is_news = not (progress.done and no_progress)  # a recheck is none
+    done = finished or not is_news
     progress = replace(progress, received=progress.received + received, done=done, pages=pages, thread="")
     if not no_progress:
         progress = replace(progress, tries=0, lost=0, rechecks=0)
