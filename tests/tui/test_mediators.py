@@ -22,7 +22,9 @@ def test_a_mediator_is_added_listed_and_removed(tmp_path):
             )
             await it.say(f"/mediator {LINK}")
             await it.until(lambda: asked(it.agent, "open_connection"))
-            assert asked(it.agent, "open_connection") == [{"invitation": LINK, "name": "", "mediate": True}]
+            assert asked(it.agent, "open_connection") == [
+                {"invitation": LINK, "name": "", "mediate": True, "documents": {}}
+            ]
             await it.shows("Asking the mediator…")
             it.agent.connections[0] = replace(
                 it.agent.connections[0], label="relay", state="established", mediator="granted", reachable=True

@@ -11,11 +11,12 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+
+from zerochat.crypto.primitives import sha256
 
 ID_BYTES: Final = 8
 NETWORKS_MAX: Final = 16
@@ -58,7 +59,7 @@ def _found() -> Iterator[Network]:
                 continue
             range_ = _range(address, mask)
             mark = gateways.get(interface) or range_
-            digest = blake2b(f"{interface} {mark}".encode(), digest_size=ID_BYTES).hexdigest()
+            digest = sha256(f"{interface} {mark}".encode())[:ID_BYTES].hex()
             yield Network(interface, index, digest, range_, bool(bits & IFF_LOOPBACK))
 
 

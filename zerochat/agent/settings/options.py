@@ -163,7 +163,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option(
             "network.mail_mix",
             "percent of your messages that a zerochat mediator is asked to send over another one"
-            " (`zerochat mediator --mix-with`)",
+            " (`zerochat mediator --mix-with LINK`)",
             number("percent", 0, 99),
             0,
             at_once=True,
