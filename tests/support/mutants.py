@@ -66,9 +66,9 @@ def _no_dedupe(patch: Patch) -> None:
     """Duplicates are delivered again."""
     hear = receiving._receive_in_chain
 
-    def again(tx, name, sender, event):
+    def again(tx, name, event):
         known = tx.group(name).chain(event.author)
-        hear(tx, name, sender, event)
+        hear(tx, name, event)
         if 0 < event.seq <= known.seq and not event.is_control:
             delivery.store_event(tx, name, event, late=True)
 

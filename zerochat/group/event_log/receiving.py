@@ -34,7 +34,7 @@ from zerochat.group.sync import (
     ring_starts,
     stale_profile,
 )
-from zerochat.group.sync.positions import is_part, reported
+from zerochat.group.sync.positions import reported
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.transaction import Transaction
 from zerochat.group.wire.event_runs import Run, message_batches, read_runs, runs_of
@@ -205,7 +205,7 @@ def receive_event(tx: Transaction, name: str, sender: str, event: Event) -> None
     else:
         check_author(tx.group(name), event)
     if event.author == sender or (is_signed and not event.is_control) or _is_forwarded(tx.group(name), event):
-        _receive_in_chain(tx, name, sender, event)
+        _receive_in_chain(tx, name, event)
 
 
 def _is_forwarded(group: Group, event: Event) -> bool:
@@ -246,6 +246,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     acknowledgements.retransmit_on_return(tx, name, sender)
     view = tx.group(name).view.checksum
     if body.view == view:
+        anti_entropy.record_heads(tx, name, sender, body.heads)
         anti_entropy.answer_report(tx, name, sender, reported(tx.group(name).view, body))
     else:
         anti_entropy.reconcile_views(tx, name, sender, body.heads)
@@ -253,7 +254,7 @@ def receive_sync(tx: Transaction, name: str, sender: str, body: SyncBody) -> Non
     if group.links.peers[sender].exchange.greeting_due:
         if not group.trust.quarantine:  # in quarantine our attestation would not count yet
             pairing.send_greeting(tx, name, sender)
-    elif body.view == view != body.your_view and not (is_part(body) and neighbours.is_forwarding(group)):
+    elif body.view == view and body.your_view != view:
         acknowledgements.schedule_ack(tx, name, sender)  # the views agree, and only we know it
     relay.receive_request(tx, name, sender, body.view, body.unreachable)
 
@@ -266,7 +267,7 @@ def _receive_reach(tx: Transaction, name: str, sender: str, body: ReachBody) -> 
         peers.handle_mail_up(tx, name, sender)
 
 
-def _receive_in_chain(tx: Transaction, name: str, sender: str, event: Event) -> None:
+def _receive_in_chain(tx: Transaction, name: str, event: Event) -> None:
     """Deliver the author's next event, or buffer an early one."""
     group = tx.group(name)
     author = group.view.known(event.author)
@@ -284,8 +285,7 @@ def _receive_in_chain(tx: Transaction, name: str, sender: str, event: Event) -> 
         if event.seq == chain.seq and chain.head_id not in ("", event.id):
             delivery.report_fork(tx, name, event)
         tx.emit(DuplicateEvent(name, event.author, event.seq, event.type, event.record))
-        if sender == event.author or not neighbours.is_ring(group):  # else it is one more copy of a flood
-            acknowledgements.schedule_ack(tx, name, event.author)  # our acknowledgement was lost
+        acknowledgements.schedule_ack(tx, name, event.author)  # our acknowledgement was lost
         return
     if delivery.is_next(tx.group(name), event):
         delivery.deliver_next(tx, name, event)

@@ -38,7 +38,7 @@ from zerochat.group.signed_streams import publisher, statements
 from zerochat.group.state import Agent, Group
 from zerochat.group.sync import aggregation, relayed_events
 from zerochat.group.sync.chain_heads import head_digests
-from zerochat.group.sync.positions import position_fields, record_heads, reported
+from zerochat.group.sync.positions import position_fields, reported
 from zerochat.group.sync.receipts import store_receipt
 from zerochat.group.timer_kinds import TimerKind
 from zerochat.group.tlog import adoption
@@ -62,8 +62,6 @@ GAP_DELAY_MS = 500
 """Missing events mostly arrive by themselves within this time, times 0.8 to 1.5."""
 SYNC_INTERVAL_MS = 500
 """At most one answer to a differing view in this time, per member."""
-COMPARE_MS, COMPARE_RING_MS = SYNC_INTERVAL_MS, 1_500
-"""How long after a change views are compared; on the ring after some hops, when all should have it."""
 
 
 # --- the state of the other members -----------------------------------------------------------------------------------
@@ -81,11 +79,10 @@ def record_state(tx: Transaction, name: str, sender: str, body: PositionsBody) -
         tx.update_peer(name, sender, last_received_at=tx.now, anti_entropy=replace(peer.anti_entropy, view=view))
         tx.emit(Notify(ViewChanged(name)))
     if view == group.view.checksum:
-        record_heads(tx, name, sender)
         record_acks(tx, name, sender, reported(group.view, body))
     else:
         # A view that it has reported before is compared when its time comes.
-        tx.set_timer(TimerKind.VIEWS, name, _compare_ms(group), if_unset=view == peer.anti_entropy.view)
+        tx.set_timer(TimerKind.VIEWS, name, SYNC_INTERVAL_MS, if_unset=view == peer.anti_entropy.view)
 
 
 def record_regression(tx: Transaction, name: str, member: str, view: str, upto: int, at: int) -> None:
@@ -470,11 +467,7 @@ def view_changed(tx: Transaction, name: str) -> None:
             tx.update_anti_entropy(name, member, view="")
     if group.sync.view_comparisons:
         tx.update_sync(name, view_comparisons=0)
-    tx.set_timer(TimerKind.VIEWS, name, _compare_ms(group))
-
-
-def _compare_ms(group: Group) -> int:
-    return COMPARE_RING_MS if neighbours.is_forwarding(group) else COMPARE_MS
+    tx.set_timer(TimerKind.VIEWS, name, SYNC_INTERVAL_MS)
 
 
 def is_ack_timer(timer: str) -> bool:

@@ -25,9 +25,6 @@ has said before does not count any more: its profile may be an older copy."""
 VIEW_RETRIES, VIEW_BACKOFF = 8, Backoff(4_000, 64_000)
 """The interval of comparisons while views differ. It doubles after this many, since what a member lacks then may be
 what it refuses."""
-RING_CHECKS = 1
-"""On the ring, so many rounds of comparisons after a change while no neighbour reports another view: the change itself
-was flooded, and each neighbour of a member that has missed it sends reports, too."""
 SOON_MS = 2_000
 """The delay, times 0.5 to 1.5, of an early round."""
 COVER_MEAN_MS = 20_000
@@ -67,8 +64,8 @@ def _reconcile_on_ring(
     cause the whole membership log to be sent, by each neighbour. With exponential backoff while heads stay unknown."""
     peer = tx.peer(name, member)
     known = peer.anti_entropy
-    if not unknown_heads and (known.unknown_rounds or known.heads != tuple(their_heads)):
-        tx.update_anti_entropy(name, member, heads=tuple(their_heads), unknown_rounds=0)
+    if not unknown_heads:
+        record_heads(tx, name, member, their_heads)
     if tx.now < known.view_answered_at + ANSWER_BACKOFF.delay_ms(known.unknown_rounds if unknown_heads else 0):
         return
     tx.update_anti_entropy(name, member, view_answered_at=tx.now)
@@ -82,6 +79,16 @@ def _reconcile_on_ring(
         _send_missing(tx, name, member, [*their_heads, *before])
     if unknown_heads:
         acknowledgements.request_missing(tx, name, member)
+
+
+def record_heads(tx: Transaction, name: str, member: str, their_heads: Sequence[str]) -> None:
+    """On the ring, a member reports these heads: if we know all of them, remember what it has."""
+    group = tx.group(name)
+    known = group.links.peers[member].anti_entropy
+    if not neighbours.is_ring(group) or any(head not in group.control for head in their_heads):
+        return
+    if known.unknown_rounds or known.heads != tuple(their_heads):
+        tx.update_anti_entropy(name, member, heads=tuple(their_heads), unknown_rounds=0)
 
 
 def _send_missing(tx: Transaction, name: str, member: str, heads: Sequence[str]) -> None:
@@ -115,19 +122,15 @@ def compare_views(tx: Transaction, name: str) -> None:
 
     At random and not all at once: after a change no member knows which others have it, and all-to-all messages would
     cost the square of the members. Mostly its author has every report soon, and every member the author's.
-    On the ring only a few of those that have reported none since, and those that never have: each change of the view of
-    a large group would cost a comparison over every link.
     """
     group = tx.group(name)
-    checksum, tries = group.view.checksum, group.sync.view_comparisons
+    checksum = group.view.checksum
     uncertain = [
         m
         for m, peer in group.links.peers.items()
         if peer.anti_entropy.view != checksum and mediator_mail.reachable(tx, name, m)
     ]
     differing = [member for member in uncertain if group.links.peers[member].anti_entropy.view]
-    if not differing and tries >= RING_CHECKS and neighbours.is_forwarding(group):
-        uncertain = [member for member in uncertain if not group.links.peers[member].anti_entropy.heads]
     lot = int.from_bytes(tx.context.random(4), "big")
     targets = differing or uncertain
     # More in a small group: it costs little, and few others could bring it to the rest.
@@ -135,6 +138,7 @@ def compare_views(tx: Transaction, name: str) -> None:
     for offset in range(min(count, len(targets))):
         acknowledgements.send_sync(tx, name, targets[(lot + offset) % len(targets)])
     if uncertain:
+        tries = group.sync.view_comparisons
         tx.update_sync(name, view_comparisons=tries + 1)
         tx.set_timer(TimerKind.VIEWS, name, VIEW_BACKOFF.delay_ms(max(0, tries - VIEW_RETRIES)))
 

@@ -9,8 +9,6 @@ with the group.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zerochat.group.links import neighbours
-from zerochat.group.membership import log_of
 from zerochat.group.membership.view import View
 from zerochat.group.state import Group
 from zerochat.group.transaction import Transaction
@@ -48,26 +46,11 @@ def position_fields(tx: Transaction, group: Group, *, whole: bool) -> tuple[dict
     return fields, (*part, *latest)
 
 
-def is_part(body: PositionsBody) -> bool:
-    """Whether a message reports no more positions than those that have a part of them."""
-    return len(body.have) <= PART_MAX
-
-
 def reported(view: View, body: PositionsBody) -> list[tuple[str, int]]:
     """The members whose chains a message from a member with this view is about, and its positions."""
     order = view.order
     latest = [(order[place], upto) for place, upto in body.latest if place < len(order)]
     return [*zip(_members_from(view, body.have_from, len(body.have)), body.have, strict=False), *latest]
-
-
-def record_heads(tx: Transaction, name: str, member: str) -> None:
-    """A member reports our view, so it has all our membership events: remember that on the ring, for the time when its
-    heads are unknown."""
-    group = tx.group(name)
-    if neighbours.is_ring(group):
-        known, heads = group.links.peers[member].anti_entropy, log_of(group.control).sorted_heads
-        if known.unknown_rounds or known.heads != heads:
-            tx.update_anti_entropy(name, member, heads=heads, unknown_rounds=0)
 
 
 def _members_from(view: View, place: int, count: int) -> tuple[str, ...]:
