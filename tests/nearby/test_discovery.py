@@ -80,8 +80,12 @@ def test_what_is_no_longer_heard_is_forgotten():
 
 
 def test_a_session_that_the_other_side_opened_spares_ours():
-    table = heard(2)
-    table.accepted("192.0.2.0", HIGH)
-    table.accepted("192.0.2.1", None)
+    """Also of an announcer that was a stranger: it has learned of us since."""
+    table = heard(2, addresses=1)
+    first = table.take_due(0)
+    table.ended(first, None)
+    for one in table.all:
+        table.accepted(one.address, one.announcement.key, HIGH)
+    table.accepted("192.0.2.0", HIGH, HIGH)
     assert table.take_due(0) is None
-    assert {one.state for one in table.all} == {State.FOUND, State.STRANGER}
+    assert [(one.state, one.host) for one in table.all] == [(State.FOUND, HIGH)] * 2

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from zerochat.agent.nearby.announcement import ANNOUNCEMENT_BYTES, Announcement, decode
-from zerochat.agent.nearby.session import HASH_BYTES, HASHES_MIN, SEAL_BYTES, Ports, Role, Session, token
+from zerochat.agent.nearby.session import HASH_BYTES, HASHES_MIN, SEAL_BYTES, Ports, Role, Session, Whereabouts, token
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, RemoteError
 
@@ -41,8 +41,9 @@ def test_two_hosts_with_200_others_each_find_exactly_each_other():
     dialer, listener = pair(dice, ours, theirs)
     assert dialer.receive_offer(listener.offer()) == bob.key
     assert listener.receive_offer(dialer.offer()) == alice.key
-    assert dialer.receive_ports(listener.ports(Ports(5000, 5001))) == Ports(5000, 5001)
-    assert listener.receive_ports(dialer.ports(Ports(6000, 6001))) == Ports(6000, 6001)
+    here, there = (Whereabouts(Ports(port, port + 1), dice.randbytes(32)) for port in (5000, 6000))
+    assert dialer.receive_whereabouts(listener.whereabouts(here)) == here
+    assert listener.receive_whereabouts(dialer.whereabouts(there)) == there
 
 
 def test_strangers_learn_that_they_are_strangers_and_about_how_many_hosts_there_are():

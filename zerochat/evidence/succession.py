@@ -91,8 +91,8 @@ def current_key(first: str, topic: str, statements: Iterable[Succession]) -> str
 
 
 def is_superseded(statement: Succession, encoded: bytes) -> bool:
-    """Whether a data message is the old key's at the place where the new one takes over: it has no effect, whoever has
-    that key. Raises Malformed or Unauthentic."""
+    """Whether a data message is the old key's at the place where the new one takes over: it has no effect,
+    even if a thief of the old key signs it. Raises Malformed or Unauthentic."""
     parse_data(encoded)
     old = encoded[PUBLISHER] == did_key_bytes(statement.author)
     return old and bool(statement.head) and encoded[BEFORE] == b64url_bytes(statement.head)

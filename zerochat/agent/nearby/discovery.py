@@ -131,11 +131,16 @@ class Announcers:
         announcer.host, announcer.failures = host or b"", 0
         enter(announcer, State.STRANGER if host is None else State.FOUND)
 
-    def accepted(self, address: str, host: bytes | None) -> None:
-        """It has opened a session with us, which has ended so; we need not open one as well."""
-        same = [one for one in self._known.values() if one.address == address and one.state is State.NEW]
-        if len(same) == 1:
-            self.ended(same[0], host)
+    def accepted(self, address: str, key: bytes, host: bytes) -> None:
+        """The announcer of this key has opened a session with us and has proved this server key; we need not open one
+        as well."""
+        one = self._known.get((address, key))
+        if one is not None and one.state in (State.NEW, State.STRANGER):
+            self.ended(one, host)
+
+    def knows(self, address: str) -> bool:
+        """Whether an announcement came from there."""
+        return any(one.address == address for one in self._known.values())
 
     def start_anew(self, now: float) -> None:
         """We know other hosts now: a stranger may be one of them."""

@@ -14,7 +14,7 @@ is valid in the other.
     ephemeral key             ->
                               <-      ephemeral key
     sealed hashes             <->     sealed hashes
-    sealed ports              <->     sealed ports      only after a match
+    sealed whereabouts        <->     sealed whereabouts    only after a match
 
 This module does no I/O. Source of the idea: UPSYCLE (private discovery of common groups by PSI), with tokens of pairs
 in place of groups: a group's former members know its id, and no longer a token that counts.
@@ -46,7 +46,7 @@ HASHES_MIN: Final = 16
 HASHES_MAX: Final = 2_048
 """More hosts than the largest group has members. A host that knows more names the first ones only."""
 OFFER_BYTES_MAX: Final = HASHES_MAX * HASH_BYTES + SEAL_BYTES
-PORTS_BYTES: Final = 4
+WHEREABOUTS_BYTES: Final = 4 + KEY_BYTES
 
 
 class Role(Enum):
@@ -67,6 +67,14 @@ class Ports(Struct, frozen=True):
     queue: int
 
 
+class Whereabouts(Struct, frozen=True):
+    """What a host says of itself after a match."""
+
+    ports: Ports
+    key: bytes
+    """The key that it announces, `KEY_BYTES` bytes: the other side may have heard it, and need not dial it as well."""
+
+
 def token(server_secret: bytes, server_key: bytes) -> bytes:
     """The secret of two hosts, 32 bytes: of our server secret and the other's server key. Both compute the same.
 
@@ -77,7 +85,8 @@ def token(server_secret: bytes, server_key: bytes) -> bytes:
 
 class Session:
     """One session, seen from one side. Call in this order: `hello`, `receive_hello`, `offer`, `receive_offer`; then
-    after a match `ports` and `receive_ports`. Each `receive_…` raises Malformed or Unauthentic, and ends the session.
+    after a match `whereabouts` and `receive_whereabouts`. Each `receive_…` raises Malformed or Unauthentic, which ends
+    the session.
     """
 
     def __init__(
@@ -130,16 +139,16 @@ class Session:
             raise Malformed(why="the hashes of two hosts")
         return found[0] if found else None
 
-    def ports(self, ports: Ports) -> bytes:
-        return self._seal(ports.pair.to_bytes(2, "big") + ports.queue.to_bytes(2, "big"))
+    def whereabouts(self, own: Whereabouts) -> bytes:
+        return self._seal(own.ports.pair.to_bytes(2, "big") + own.ports.queue.to_bytes(2, "big") + own.key)
 
-    def receive_ports(self, sealed: bytes) -> Ports:
+    def receive_whereabouts(self, sealed: bytes) -> Whereabouts:
         plain = self._open(sealed)
-        check_length(plain, PORTS_BYTES)
-        found = Ports(int.from_bytes(plain[:2], "big"), int.from_bytes(plain[2:], "big"))
-        if not found.pair or not found.queue:
+        check_length(plain, WHEREABOUTS_BYTES)
+        ports = Ports(int.from_bytes(plain[:2], "big"), int.from_bytes(plain[2:4], "big"))
+        if not ports.pair or not ports.queue:
             raise Malformed(why="a port 0")
-        return found
+        return Whereabouts(ports, plain[4:])
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 """The nearby thread: announces, hears, and holds sessions; its owner gives it hosts and takes what it found.
 
 A listener accepts from each address `SESSIONS_PER_MINUTE` sessions a minute and `SESSIONS_MAX` at a time in all, of
-`SESSION_S` each. A dialled session reaches only hosts on the same network (SO_DONTROUTE): a forged source address makes
+`SESSION_S` each, and none from a global address that was not heard. A dialled session reaches only hosts on the same network (SO_DONTROUTE): a forged source address makes
 no agent knock elsewhere.
 """
 
 import asyncio
+import ipaddress
 import os
 import random
 import socket
@@ -23,7 +24,16 @@ from zerochat.agent.nearby.announcement import Announcement
 from zerochat.agent.nearby.discovery import ANNOUNCE_JITTER, ANNOUNCE_S, EXPIRES_S, Announcer, Announcers
 from zerochat.agent.nearby.multicast import MulticastSockets
 from zerochat.agent.nearby.networks import Network, networks
-from zerochat.agent.nearby.session import KEY_BYTES, OFFER_BYTES_MAX, PORTS_BYTES, SEAL_BYTES, Ports, Role, Session
+from zerochat.agent.nearby.session import (
+    KEY_BYTES,
+    OFFER_BYTES_MAX,
+    SEAL_BYTES,
+    WHEREABOUTS_BYTES,
+    Ports,
+    Role,
+    Session,
+    Whereabouts,
+)
 from zerochat.agent.network.addresses import source_prefix
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, RemoteError
@@ -269,12 +279,16 @@ class NearbyThread:
     async def _dial(self, announcer: Announcer) -> None:
         self._sessions += 1
         self.counts["nearby.dialled"] += 1
-        session = Session(Role.DIALER, announcer.announcement.key, self._hosts, os.urandom)
+        hosts = self._hosts
+        session = Session(Role.DIALER, announcer.announcement.key, hosts, os.urandom)
         try:
             async with asyncio.timeout(SESSION_S):
                 reader, writer = await self._connect(announcer.address, announcer.announcement.port)
                 found = await self._hold(session, reader, writer, announcer.address)
-            self._heard.ended(announcer, found)
+            if found is None and hosts is not self._hosts:
+                self._heard.failed(announcer, time.monotonic())  # it may be one of the new hosts
+            else:
+                self._heard.ended(announcer, None if found is None else found[0])
         except (OSError, EOFError, RemoteError, asyncio.LimitOverrunError):
             self.counts["nearby.failed"] += 1
             self._heard.failed(announcer, time.monotonic())
@@ -293,7 +307,8 @@ class NearbyThread:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
         address = peer[0] if len(peer) < 4 or not peer[3] or "%" in peer[0] else f"{peer[0]}%{peer[3]}"
-        if self._sessions >= SESSIONS_MAX or not self._may_open(source_prefix(peer[0])):
+        is_here = self._heard.knows(address) or not ipaddress.ip_address(peer[0].partition("%")[0]).is_global
+        if not is_here or self._sessions >= SESSIONS_MAX or not self._may_open(source_prefix(peer[0])):
             self.counts["nearby.refused"] += 1
             writer.close()
             return
@@ -302,7 +317,8 @@ class NearbyThread:
         try:
             async with asyncio.timeout(SESSION_S):
                 found = await self._hold(session, reader, writer, address)
-            self._heard.accepted(address, found)
+            if found is not None:
+                self._heard.accepted(address, found[1], found[0])
         except (OSError, EOFError, RemoteError, asyncio.LimitOverrunError):
             self.counts["nearby.failed"] += 1
         finally:
@@ -323,8 +339,8 @@ class NearbyThread:
 
     async def _hold(
         self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
-    ) -> bytes | None:
-        """The server key of the other side; None: we do not know each other."""
+    ) -> tuple[bytes, bytes] | None:
+        """The server key of the other side and the key that it announces; None: we do not know each other."""
         try:
             writer.write(session.hello)
             session.receive_hello(await reader.readexactly(KEY_BYTES))
@@ -332,13 +348,13 @@ class NearbyThread:
             host = session.receive_offer(await _read(reader, OFFER_BYTES_MAX))
             if host is None:
                 return None
-            _write(writer, session.ports(self._ports))
-            ports = session.receive_ports(await _read(reader, PORTS_BYTES + SEAL_BYTES))
+            _write(writer, session.whereabouts(Whereabouts(self._ports, self._key)))
+            theirs = session.receive_whereabouts(await _read(reader, WHEREABOUTS_BYTES + SEAL_BYTES))
             await writer.drain()
         finally:
             writer.close()
-        self._find(host, Place(address, ports))
-        return host
+        self._find(host, Place(address, theirs.ports))
+        return host, theirs.key
 
     def _find(self, host: bytes, place: Place) -> None:
         """This place comes first, and takes that of an older one at its address."""
