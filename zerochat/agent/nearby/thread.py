@@ -1,8 +1,8 @@
 """The nearby thread: announces, hears, and holds sessions; its owner gives it hosts and takes what it found.
 
 A listener accepts from each address `SESSIONS_PER_MINUTE` sessions a minute and `SESSIONS_MAX` at a time in all, of
-`SESSION_S` each, and none from a global address that was not heard. A dialled session reaches only hosts on the same network (SO_DONTROUTE): a forged source address makes
-no agent knock elsewhere.
+`SESSION_S` each, and none from a global address that was not heard. A dialled session reaches only hosts on the same
+network (SO_DONTROUTE): a forged source address makes no agent knock elsewhere.
 """
 
 import asyncio
