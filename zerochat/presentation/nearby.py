@@ -12,7 +12,7 @@ def sentence(status: NearbyStatus, command: str = "zerochat lan on") -> str:
     groups = "all groups" if status.groups is None else "1 group" if len(status.groups) == 1 else _groups(status.groups)
     count = len({one.did for one in status.members})
     found = "none was found yet" if not count else "1 was found" if count == 1 else f"{count} were found"
-    others = "" if not status.heard else f" {_agents(status.heard)} here, known or not."
+    others = "" if not status.heard else f" {_agents(status.heard)} here."
     return f"Members of {groups} are looked for; {found}.{others}"
 
 

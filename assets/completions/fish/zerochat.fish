@@ -292,7 +292,7 @@ complete -c zerochat -n '__zerochat_at \' overlay\'' -l format -x -a 'text jsonl
 complete -c zerochat -n '__zerochat_at \' overlay\' 0' -a '(__zerochat_names groups)' -d 'GROUP'
 complete -c zerochat -n '__zerochat_at \' lan\' 0' -a on -d 'look for members on the present networks'
 complete -c zerochat -n '__zerochat_at \' lan\' 0' -a off -d 'look for members no longer'
-complete -c zerochat -n '__zerochat_at \' lan\' 0' -a status -d 'show where members are looked for, and which were found'
+complete -c zerochat -n '__zerochat_at \' lan\' 0' -a status -d 'show where members are looked for, and which were found (default)'
 complete -c zerochat -n '__zerochat_at \' lan\'' -s h -l help -d 'show this help message and exit'
 complete -c zerochat -n '__zerochat_at \' lan\'' -l profile -x -a '(__zerochat_names profiles)' -d 'use this profile (default: $ZEROCHAT_PROFILE, or \'default\')'
 complete -c zerochat -n '__zerochat_at \' lan\'' -l format -x -a 'text jsonl json' -d 'output format (default: text); json and jsonl print one JSON object per line, in ASCII'

@@ -23,11 +23,12 @@ def add(verbs: "Verbs[Parser]") -> None:
         """
 zerochat lan on
 zerochat lan on hikers --network wlan0
-zerochat lan status
+zerochat lan
 zerochat lan off
 """,
+        run=_status,
     )
-    actions = parser.add_subparsers(dest="lan_action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(metavar="[ACTION]", title="actions")
     parser = add_verb(
         actions,
         "on",
@@ -64,7 +65,7 @@ zerochat lan off --network wlan0
     add_verb(
         actions,
         "status",
-        "show where members are looked for, and which were found",
+        "show where members are looked for, and which were found (default)",
         "Show the networks of this machine, on which of them members are looked for, and the members found there.",
         """
 zerochat lan status
